@@ -10,7 +10,7 @@ _REASONS = frozenset({"BAD_MODEL", "BAD_PROCESSOR", "OUT_OF_MEMORY", "INVALID_FI
 
 
 def failure(error: BaseException) -> CoreFailed:
-    """Return the message for an exception: errors of the caller or the model by their reason, all others as ENGINE_FAULT."""
+    """Return the message for an exception: errors of the caller or the model by reason, all others as ENGINE_FAULT."""
     if isinstance(error, HeadraceError) and error.reason in _REASONS:
         field = error.violations[0].field if error.violations else ""
         return CoreFailed(error.reason, sendable(error.message), field)
