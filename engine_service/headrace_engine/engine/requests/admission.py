@@ -1,4 +1,4 @@
-"""From a StartRequest to a request that the core computes: everything that can be known to be wrong fails here."""
+"""From a StartRequest to a request that the core computes: every error that can be detected up front is raised here."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ from headrace_engine.model_types import ModelState
 from headrace_engine.request_types import AcceptedRequest, StartRequest
 
 MAX_REQUEST_ID = 128
-"""Characters of a request_id."""
+"""Maximum length of a request_id, in characters."""
 
 MAX_OWNER = 256
-"""Characters of an owner's name: it is kept with every request and key."""
+"""Maximum length of an owner's name, in characters: every request and key retains it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Reserved:
-    """What is taken for a start.
+    """The reservations of a start.
 
     Attributes:
-        ahead: sequences that are served before its own.
-        tops: most likely ids that come with each token of the log of its prompt; None: it does not ask for one.
+        ahead: number of sequences that are served before its own.
+        tops: number of top ids per token of the prompt logprobs; None: these are not requested.
     """
 
     ahead: int
@@ -64,8 +64,8 @@ class Admission:
     """Accepts requests into a registry of requests.
 
     Args:
-        find_model: a model by its name, or NotFound.
-        check_open: raises where no new request may be taken.
+        find_model: returns a model by its name, or raises NotFound.
+        check_open: raises if no new requests are accepted.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Admission:
         self._awaited = AwaitedStarts()
 
     async def start(self, request: StartRequest) -> AcceptedRequest:
-        """Accept a request; one with a request_id once, however often it is sent.
+        """Accept a request; one with a request_id only once, however often it is sent.
 
         Raises:
             AlreadyExists: its key was used with other content.
@@ -96,13 +96,13 @@ class Admission:
             if await self._awaited.left(earlier):
                 continue
             return replace(await self._awaited.wait(earlier), joined=True)
-        # A task of its own: a call that is cut leaves the start going for a while, so that its retry finds it.
+        # A separate task, owned by `keys`: if the call is cut, it continues for a while, so that a retry finds it.
         start = asyncio.create_task(self.accept(request))
         self._registry.keys.begin(key, request.content, start)
         return await self._awaited.wait(start)
 
     async def accept(self, request: StartRequest) -> AcceptedRequest:
-        """Validate a request, give it to the core, and answer what became of it.
+        """Validate a request, send it to the core, and return its handle and effective config.
 
         Raises:
             InvalidArgument: naming field, value and range.
@@ -116,7 +116,7 @@ class Admission:
         arrival = self._clock()
         start = Start(request, self._find_model(request.model_name), arrival)
         prompt = await tokenize(start, self._open(start.model))
-        # Each wait is long for long prompts, many words and large grammars: the model may have been stopped meanwhile.
+        # Long prompts, many words and large grammars take long: the model may have been stopped in the meantime.
         resolved = await resolve_config(start, self._open(start.model), prompt)
         self._open(start.model)
         reserved = self._reserve(start, resolved)
@@ -127,7 +127,7 @@ class Admission:
         return _prepared(model)
 
     def _reserve(self, start: Start, resolved: Resolved) -> _Reserved:
-        """Check queue and deadline, and reserve the bytes that the results and the request itself may come to."""
+        """Check queue and deadline, and reserve the maximum bytes of the results and the request's payload."""
         model, generation, length = start.model, resolved.generation, len(resolved.prompt.ids)
         left = [len(one.delivered_ids) for one in resolved.resumed if not one.ended]
         ahead = check_queue(model, Arrival(start.request.party, generation.effective, len(left)))
@@ -147,7 +147,7 @@ class Admission:
         return _Reserved(ahead, plan, tops, reserved)
 
     def _enqueue(self, start: Start, resolved: Resolved, reserved: _Reserved) -> AcceptedRequest:
-        """Register the request, and let the core compute its sequences."""
+        """Register the request, and have the core compute its sequences. They own the reservations from then on."""
         model, generation, owner = start.model, resolved.generation, start.request.owner
         try:
             accepted = self._accepted(start.request, resolved, reserved.ahead)
@@ -180,7 +180,7 @@ class Admission:
 
 
 def _need(plan: SequencePlan, generation: Generation, prompt_length: int, tops: int | None) -> Need:
-    """Return what the results of a request may come to, and what it keeps itself."""
+    """Return the maximum size of a request's results and payload."""
     payload = payload_size(generation.effective, prompt_length, generation.max_new, plan.count)
     need = Need(
         generation.max_new,
@@ -195,7 +195,7 @@ def _need(plan: SequencePlan, generation: Generation, prompt_length: int, tops: 
 
 
 def _check_start(request: StartRequest) -> None:
-    """Refuse what no model could accept."""
+    """Refuse requests that no model could accept."""
     check_handover(request)
     for name, limit in (("request_id", MAX_REQUEST_ID), ("owner", MAX_OWNER)):
         length = len(getattr(request, name))

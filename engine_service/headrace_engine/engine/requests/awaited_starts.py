@@ -1,4 +1,4 @@
-"""Starts that are being prepared, and who waits for them."""
+"""Starts in progress, and their waiting callers."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections import Counter
 from headrace_engine.request_types import AcceptedRequest
 
 RETRY_TIME = 10.0
-"""Seconds for which a start that nobody waits for any more goes on, so that a retry finds it."""
+"""Seconds for which a start continues without waiting callers, so that a retry finds it."""
 
 
 class AwaitedStarts:
-    """Gives up what nobody asks for any more: nothing was accepted yet, so a later retry loses nothing but time."""
+    """Cancels starts without callers: nothing was accepted yet, so a later retry only loses time."""
 
     def __init__(self) -> None:
         self._callers: Counter[asyncio.Future[AcceptedRequest]] = Counter()
 
     async def wait(self, start: asyncio.Future[AcceptedRequest]) -> AcceptedRequest:
-        """Return the answer of a start. A caller that is cut leaves it to others, and to a retry for a while."""
+        """Return the answer of a start. If a caller is cut, the start continues for other callers, and for a retry."""
         self._callers[start] += 1
         try:
             return await asyncio.shield(start)
@@ -30,7 +30,7 @@ class AwaitedStarts:
                     asyncio.get_running_loop().call_later(RETRY_TIME, self._give_up, start)
 
     async def left(self, start: asyncio.Future[AcceptedRequest]) -> bool:
-        """Return whether a start was given up; waits until its key is free then."""
+        """Return True if a start was given up, after waiting until its key is free."""
         if not (isinstance(start, asyncio.Task) and start.cancelling()) or (start.done() and not start.cancelled()):
             return False
         await asyncio.wait([start])

@@ -1,4 +1,4 @@
-"""Leases: how long a request is kept while nobody is there for it."""
+"""Leases: how long a request without readers is kept."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 class Leases:
-    """Looks at each request when its lease could have run out.
+    """Checks each request when its lease may have expired.
 
-    A request that was looked at and has time left is looked at again; whoever arrives and leaves meanwhile costs
-    nothing. So a request is in the queue once, or not at all while somebody is there.
+    A request with time left is checked again later, so readers that come and go do not touch the queue. A request is
+    in the queue at most once.
 
     Args:
-        expired: called with a request whose lease ran out.
+        expired: called with a request whose lease has expired.
     """
 
     def __init__(self, clock: Clock, expired: Callable[[Request], None]) -> None:
@@ -28,21 +28,21 @@ class Leases:
         self._timers = TimerQueue(clock, self._look)
 
     def watch(self, request: Request) -> None:
-        """Nobody is there: look at the request in time. While somebody is, this does nothing."""
+        """Schedule a check of a request without readers; does nothing while it has any."""
         due = request.next_look(self.clock())
         if due is not None:
             self._timers.set(request.serial, due, request)
 
     def forget(self, request: Request) -> None:
-        """The request is gone, and what it holds can be freed."""
+        """Drop a released request, so that its memory can be freed."""
         self._timers.drop(request.serial)
 
     def sweep(self) -> None:
-        """Look at everything that is due."""
+        """Check all requests that are due."""
         self._timers.sweep()
 
     def close(self) -> None:
-        """Let every lease run on for ever."""
+        """Stop all checks: no lease expires any more."""
         self._timers.close()
 
     def _look(self, request: Request, now: float) -> None:

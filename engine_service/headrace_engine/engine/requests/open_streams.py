@@ -1,4 +1,4 @@
-"""Streams that still deliver results."""
+"""Count of the open result streams."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 
 
 class OpenStreams:
-    """Counts the streams of results that are open, so that an engine that goes away can wait for them."""
+    """Counts open result streams, so that a stopping engine can wait for them."""
 
     def __init__(self) -> None:
         self._open = 0
@@ -15,18 +15,18 @@ class OpenStreams:
         self._none_open.set()
 
     def begin(self) -> None:
-        """A stream of results begins."""
+        """Count a new stream."""
         self._open += 1
         self._none_open.clear()
 
     def end(self) -> None:
-        """One has ended: its reader has everything, or has left."""
+        """Count the end of a stream: its reader has received everything, or has left."""
         self._open -= 1
         if self._open == 0:
             self._none_open.set()
 
     async def ended(self, limit: float) -> int:
-        """Wait until none is open, for at most `limit` seconds; return how many are."""
+        """Wait until no stream is open, for at most `limit` seconds; return the number of open ones."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._none_open.wait(), limit)
         return self._open

@@ -1,4 +1,4 @@
-"""Refuses what the queue or the budget cannot take now, with a time to come back."""
+"""Refuse requests that exceed the queue or the budget, with a time to retry after."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from headrace_engine.errors import InvalidArgument, ResourceExhausted
 from headrace_engine.generation_config import GenerationConfig
 
 _LOOKED_AT = 1000
-"""Requests of an owner that are looked at for the one that should end first: the oldest."""
+"""Maximum number of an owner's requests, oldest first, to search for the one that should end first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A request that wants to wait.
+    """A request that arrives at the queue.
 
     Attributes:
-        party: in whose share it is.
-        sequences: that are to be computed, of all that it has.
+        party: the party whose share of the queue it takes.
+        sequences: number of its sequences that have not ended elsewhere.
     """
 
     party: str
@@ -33,20 +33,20 @@ class Arrival:
 
     @property
     def count(self) -> int:
-        """Sequences that wait: candidates are computed instead of those that readers see."""
+        """Number of sequences that have to wait: with best_of, the candidates."""
         candidates = bool(self.sequences) and has_candidates(self.config)
         return self.config.best_of or 1 if candidates else self.sequences
 
 
 def check_queue(model: Model, arrival: Arrival) -> int:
-    """Return how many sequences are served before those of a request that arrives.
+    """Return the number of sequences that are served before those of an arriving request.
 
-    Of max_waiting one party may hold three times as many slots as it leaves free, and always one; those that
-    start in the batch at once need none.
+    Of max_waiting, a party may hold at most three times as many slots as it leaves free, and always one; sequences
+    that enter the batch at once need none.
 
     Raises:
-        ResourceExhausted: QUEUE_FULL, too many wait already, or too many of this party.
-        InvalidArgument: the request alone is more than a party may have waiting.
+        ResourceExhausted: QUEUE_FULL: too many sequences wait, or too many of this party.
+        InvalidArgument: the request alone exceeds the maximum of a party.
     """
     config, outputs = model.effective.config, model.outputs
     batch, most, line = config.max_batch or 0, config.max_waiting or 0, outputs.queue
@@ -87,7 +87,7 @@ def _counted(sequences: int, requests: int) -> str:
 
 
 def time_to_come_back(model: Model) -> float:
-    """Return seconds until a slot should be free: what a running request takes, shared by all of the batch."""
+    """Return the expected seconds until a slot is free: the duration of a request divided by the batch size."""
     outputs = model.outputs
     running = max(1, outputs.live - outputs.waiting)
     seconds = outputs.mean_duration if outputs.mean_service is None else outputs.mean_service
@@ -95,13 +95,13 @@ def time_to_come_back(model: Model) -> float:
 
 
 def time_to_budget(model: Model, requests: Iterable[Request], now: float) -> float:
-    """Return seconds until an owner should have budget again: until the first request, or its lease, ends."""
+    """Return the expected seconds until an owner has budget again: until the first request, or its lease, ends."""
     times = [time for each in islice(requests, _LOOKED_AT) if (time := _time_left(model, each, now)) is not None]
     return min(60.0, max(0.1, min(times, default=time_to_come_back(model))))
 
 
 def _time_left(model: Model, request: Request, now: float) -> float | None:
-    """Until it gives back budget: one that runs at its pace, one that ended with its lease; None: nobody knows."""
+    """Return seconds until a request frees budget: by its rate while it runs, then by its lease; None: unknown."""
     if request.ended:
         return None if request.lease_expires is None else request.lease_expires - now
     config, sequence = request.accepted.effective_config, request.sequences[0]

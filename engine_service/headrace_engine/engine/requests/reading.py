@@ -1,4 +1,4 @@
-"""Reading requests: waiting for tokens and ends, and pages of requests."""
+"""Read requests: wait for tokens and ends, and list pages of requests."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _TOKEN = re.compile(r"(?P<arrival>[0-9]{1,21})-(?P<serial>[0-9]{1,18})")
 
 
 class Reading:
-    """Calls that look at requests and change nothing; each counts as a reader while it lasts.
+    """Read-only calls on requests; each counts as a reader while it lasts.
 
     Args:
-        streams: counts those that bring results as a stream.
+        streams: counts the calls that stream results.
     """
 
     def __init__(self, streams: OpenStreams) -> None:
@@ -36,7 +36,7 @@ class Reading:
         """Wait until these requests have ended.
 
         Raises:
-            NotFound: one was released meanwhile.
+            NotFound: one was released before its end.
         """
         with _readers(requests):
             for request in requests:
@@ -54,15 +54,15 @@ class Reading:
     async def get(
         self, request: Request, index: int, from_position: int | None, prompt_from: int | None, wait: float
     ) -> tuple[RequestView, Elements | None]:
-        """Return a request, after at most `wait` seconds for something unread at a position or for the end; and that.
+        """Return a request and its unread tokens at a position, after at most `wait` seconds for these or for the end.
 
         Args:
-            prompt_from: index in the prompt from which its log-probabilities are in the view; None: they are not.
+            prompt_from: index in the prompt from which the view includes prompt logprobs; None: it includes none.
 
         Raises:
-            NotFound: no such sequence, or the request was released meanwhile.
+            NotFound: no such sequence, or the request was released during the wait.
             OutOfRange: a position is outside the log, or the prompt.
-            InvalidArgument: an index without a position, a wait that is no time, or a prompt that has no log.
+            InvalidArgument: an index without a position, an invalid wait, or no prompt logprobs were requested.
         """
         if from_position is None and index:
             raise InvalidArgument.field("index", f"= {index} needs from_position")
@@ -73,7 +73,7 @@ class Reading:
             log.check_position(from_position)
         if prompt_from is not None:
             require_prompt_log(request.prompt).check_position(prompt_from)
-        with _readers([request]):  # One that does not wait was there, too: the lease begins anew.
+        with _readers([request]):  # A call that does not wait is a reader too: the lease begins anew.
             if wait > 0:
                 waited = request.wait_end() if from_position is None else log.wait(from_position)
                 with suppress(TimeoutError):
@@ -82,23 +82,23 @@ class Reading:
         elements = found.elements if found else None
         view = request.view(with_config=True)
         if prompt_from is not None:
-            left = MAX_READ_BYTES - (log.message_bytes(elements) if elements else 0)  # One answer, one limit.
+            left = MAX_READ_BYTES - (log.message_bytes(elements) if elements else 0)  # Both go into one message.
             view = replace(view, prompt_logprobs=require_prompt_log(request.prompt).read(prompt_from, left))
         return view, elements
 
     def follow(self, request: Request, index: int, from_position: int) -> AsyncGenerator[ReadResult, None]:
-        """Everything from a position on, then the end.
+        """Return an iterator over everything from a position on, then the end.
 
         Raises:
-            NotFound, OutOfRange: at the call.
+            NotFound, OutOfRange: by the call itself.
         """
         request.sequence(index).log.check_position(from_position)
         return self._follow(request, index, from_position)
 
     async def generated(self, request: Request) -> AsyncGenerator[tuple[int, ReadResult], None]:
-        """Yield as `follow_all`, and before each result what is new in the log of the prompt.
+        """Yield as `follow_all`, and before each result the new prompt logprobs.
 
-        That is all of it before the first token; a sequence may end while the prompt is still being computed.
+        They are complete before the first token, but a sequence may end while its prompt is still being computed.
         """
         sent = 0
         async with aclosing(self.follow_all(request)) as results:
@@ -109,7 +109,7 @@ class Reading:
                 yield index, result
 
     async def follow_all(self, request: Request) -> AsyncGenerator[tuple[int, ReadResult], None]:
-        """Yield everything of all sequences, as it comes, each with its index."""
+        """Yield the results of all sequences as they arrive, each with the sequence's index."""
         streams = [self._follow(request, sequence.index, 0) for sequence in request.sequences]
         waiting = {asyncio.ensure_future(anext(stream)): index for index, stream in enumerate(streams)}
         try:
@@ -146,10 +146,10 @@ class Reading:
 
 
 def page_of(requests: Sequence[Request], page_size: int, page_token: str) -> tuple[list[RequestView], str]:
-    """Return a page of requests, those that arrived last first, and the token of the next page ("" after the last).
+    """Return a page of requests, latest arrival first, and the token of the next page ("" after the last).
 
     Raises:
-        InvalidArgument: the size is out of range, or the token was never given.
+        InvalidArgument: the size is out of range, or the token is invalid.
     """
     if not 0 <= page_size <= MAX_PAGE:
         raise InvalidArgument.field("page_size", f"= {page_size} is out of range; allowed: 0 to {MAX_PAGE}")
@@ -160,7 +160,7 @@ def page_of(requests: Sequence[Request], page_size: int, page_token: str) -> tup
 
 
 def _after(requests: Sequence[Request], page_token: str) -> Sequence[Request]:
-    """Return those that come after a page."""
+    """Return the requests that follow a page."""
     if not page_token:
         return requests
     parts = _TOKEN.fullmatch(page_token)

@@ -1,4 +1,4 @@
-"""The requests of an engine, by handle and by the id that their client chose."""
+"""The requests of an engine, by handle and by request_id."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class RequestRegistry:
         instance_id: second part, 16 hexadecimal digits; differs in handles of an earlier start of the engine.
 
     Attributes:
-        keys: of the starts that had a request_id.
-        leases: end and release requests that nobody is there for.
-        deadlines: end requests whose time is over.
-        budget: what the logs may take.
+        keys: keys of the starts with a request_id.
+        leases: ends and releases requests without readers.
+        deadlines: ends requests at their deadlines.
+        budget: budget of the logs, in bytes.
     """
 
     def __init__(self, engine: str, instance_id: str, clock: Clock) -> None:
@@ -55,7 +55,7 @@ class RequestRegistry:
         return iter(list(self._requests.values()))
 
     def new_handle(self) -> str:
-        """Return a handle that nobody can guess."""
+        """Return an unguessable handle."""
         return self._prefix + secrets.token_hex(16)
 
     def new_serial(self) -> int:
@@ -64,7 +64,7 @@ class RequestRegistry:
         return self._serial
 
     def add(self, request: Request) -> None:
-        """Keep a request, as long as its lease runs; it ends at its deadline."""
+        """Add a request. It is kept until its lease expires, and ended at its deadline."""
         accepted, handle = request.accepted, _id(request.accepted.handle)
         self._requests[handle] = request
         self._owned.setdefault(request.owner, {})[handle] = request
@@ -74,15 +74,15 @@ class RequestRegistry:
             self.deadlines.set(request.serial, request.deadline, request)
 
     def close(self) -> None:
-        """Let leases and deadlines run on for ever."""
+        """Stop all timers: no lease expires, and no deadline ends a request any more."""
         self.leases.close()
         self.deadlines.close()
 
     def find(self, handle: str, owner: str) -> Request:
-        """Return the request of a handle; the first part of the handle is not looked at.
+        """Return the request of a handle; the first part of the handle is ignored.
 
         Raises:
-            NotFound: ENGINE_LOST if another instance gave the handle; UNKNOWN_REQUEST if it is unknown, released, or
+            NotFound: ENGINE_LOST if the handle is of another instance; UNKNOWN_REQUEST if it is unknown, released, or
                 of another owner.
         """
         request = self.find_or_none(handle, owner)
@@ -105,10 +105,10 @@ class RequestRegistry:
         return request if request is not None and request.owner == owner else None
 
     def find_by_id(self, request_id: str, owner: str) -> Request:
-        """Return the request that a client gave this id; of several hand-overs the highest.
+        """Return the request with this request_id; of several hand-overs the latest.
 
         Raises:
-            NotFound: there is none. Where one was released and its key is remembered, the metadata has its "handle" and
+            NotFound: there is none. If it was released and its key is remembered, the metadata has its "handle" and
                 "handover": a start with this key belongs here.
         """
         found = self._by_id.get((owner, request_id))
@@ -117,7 +117,7 @@ class RequestRegistry:
         return found[max(found)]
 
     async def find_either(self, handle: str | None, request_id: str | None, owner: str) -> Request:
-        """Return the request of a handle, or without one that of its client's id, once its start is over.
+        """Return the request of a handle or, without one, of a request_id; waits for the end of starts in progress.
 
         Raises:
             NotFound: as `find` and `find_by_id`.
@@ -133,7 +133,7 @@ class RequestRegistry:
         return [request for request in owned if model_name in ("", request.accepted.model_name)]
 
     def release(self, request: Request) -> None:
-        """Forget a request and free its logs; readers that wait raise NotFound."""
+        """Remove a request and free its logs; waiting readers raise NotFound."""
         self._forget(request)
         self.keys.release(Key(request.owner, request.accepted.request_id, request.accepted.handover))
         request.released = True
@@ -157,7 +157,7 @@ class RequestRegistry:
         return was_released(released, request_id)
 
     def _expire(self, request: Request) -> None:
-        """Nobody came: stop a request that runs, release one that ended."""
+        """Stop a request whose lease expired while it ran; release one that has ended."""
         _log.info("lease_expired: %s, ended: %s", request.accepted.handle, request.ended)
         if request.ended:
             self.release(request)
@@ -170,7 +170,7 @@ def _end_late(request: Request, now: float) -> None:
 
 
 def _drop(groups: dict[G, dict[K, Request]], group: G, key: K) -> None:
-    """Take a request out of its group, and the group with the last one."""
+    """Remove a request from its group, and an empty group."""
     del groups[group][key]
     if not groups[group]:
         del groups[group]

@@ -1,4 +1,4 @@
-"""How many bytes a request keeps of what its caller sent, and of what was made of it."""
+"""Memory of a request's payload: of its config and prompt, and of the structures built from them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ ID_BYTES = 40
 """Bytes of an id in a tuple: its pointer, and the number."""
 
 _SYMBOL_BYTES = 48
-"""Bytes of a character or id of a stop in the finders: 20 in each of two, and a margin."""
+"""Bytes of a character or id of a stop in the stop finders: 20 in each of two, and a margin."""
 
 _STOP_BYTES = 160
-"""Bytes of a stop beside its symbols."""
+"""Bytes of a stop without its symbols."""
 
 _BEFORE_BYTES = 128
 """Bytes of an id that a stop of several ids may still reach back to."""
@@ -26,23 +26,23 @@ _BEFORE_BYTES = 128
 _NUMBER_BYTES = 32
 
 _OBJECT_BYTES = 64
-"""Bytes of an object beside its fields."""
+"""Bytes of an object without its fields."""
 
 _ENTRY_BYTES = 130
 """Bytes of an entry of a mapping of numbers."""
 
 PLAIN_BYTES = 1024
-"""What every request has: a short prompt, and a config of numbers. Its logs' SEQUENCE_BYTES cover it."""
+"""Bytes of the smallest payload: a short prompt and a config of numbers. SEQUENCE_BYTES of its logs covers it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PayloadSize:
-    """Bytes of what a request sent, and of what was made of it.
+    """Size of a request's payload, in bytes.
 
     Attributes:
-        config: of the config, which answers show until the request is released.
-        made: of the prompt, the finders of stops, the rules and the grammar, which go with its last token.
-        largest: path of the field that takes most of both.
+        config: size of the config, which is retained until the request is released.
+        made: size of the prompt, the stop finders, the rules and the grammar, which are freed with its last token.
+        largest: path of the field with the largest part of both.
     """
 
     config: int = 0
@@ -51,22 +51,22 @@ class PayloadSize:
 
     @property
     def bytes(self) -> int:
-        """While it runs, beyond what every request has."""
+        """Bytes while the request runs, beyond PLAIN_BYTES."""
         return max(0, self.config + self.made - PLAIN_BYTES)
 
     @property
     def ended_bytes(self) -> int:
-        """After its end."""
+        """Bytes after its end."""
         return max(0, self.config - PLAIN_BYTES)
 
 
 def payload_size(config: GenerationConfig, prompt_length: int, max_new: int, sequences: int) -> PayloadSize:
-    """Return what a request with this effective config keeps.
+    """Return the payload size of a request with this effective config.
 
     Args:
-        prompt_length: ids of its prompt.
-        max_new: ids that each sequence may generate.
-        sequences: that are computed.
+        prompt_length: number of ids of its prompt.
+        max_new: maximum number of ids that each sequence generates.
+        sequences: number of sequences that are computed.
     """
     sizes = {f"config.{each.name}": held_bytes(getattr(config, each.name)) for each in fields(config)}
     stops = len(config.stop_words) + len(config.stop_words_ids) + len(config.stop_token_ids)
@@ -83,7 +83,7 @@ def payload_size(config: GenerationConfig, prompt_length: int, max_new: int, seq
 
 
 def held_bytes(value: Any) -> int:
-    """Return the bytes that a value of a config takes, with all that it holds."""
+    """Return the bytes of a value of a config, including nested values."""
     if isinstance(value, int | float) or not value:
         return 0
     if isinstance(value, str | bytes):
@@ -96,7 +96,7 @@ def held_bytes(value: Any) -> int:
 
 
 def _entry_bytes(value: Sequence[Any]) -> int:
-    """Return the bytes of what a sequence holds. Texts and lists of numbers are many: they are measured as one."""
+    """Return the bytes of a sequence's entries. Texts and numbers are measured together, since there may be many."""
     kinds = set(map(type, value))
     if kinds <= {int, float, bool}:
         return _NUMBER_BYTES * len(value)

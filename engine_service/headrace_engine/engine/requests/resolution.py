@@ -1,4 +1,4 @@
-"""The first phases of a start: a prompt becomes ids, and a config a resolved generation; nothing is taken yet."""
+"""The first phases of a start: tokenize the prompt and resolve the config; nothing is reserved yet."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from headrace_engine.sampling_params import LogitRules
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A StartRequest on its way, to one model.
+    """A StartRequest in progress, to one model.
 
     Attributes:
-        arrival: when it came.
+        arrival: time of its arrival.
     """
 
     request: StartRequest
@@ -47,15 +47,15 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """What a start asks for, with every choice made and every field checked.
+    """A start with its config resolved and every field checked.
 
     Attributes:
-        rules: what its fields change about logits.
-        guided: its grammar, and what it costs.
-        decoding: makes a decoder of a sequence's text.
-        resumed: what another engine delivered, for each sequence.
-        options: the details that readers get of each token.
-        warnings: all of them.
+        rules: the changes of its fields to the logits.
+        guided: its grammar, and the cost of that.
+        decoding: creates a decoder of a sequence's text.
+        resumed: the part of each sequence that another engine delivered.
+        options: the details that readers receive of each token.
+        warnings: all warnings.
     """
 
     prompt: Prompt
@@ -90,7 +90,7 @@ async def tokenize(start: Start, prepared: Prepared) -> Prompt:
 
 
 async def resolve_config(start: Start, prepared: Prepared, prompt: Prompt) -> Resolved:
-    """Join a start's config with the model's defaults, and check all of it.
+    """Merge a start's config with the model's defaults, and check the result.
 
     Raises:
         InvalidArgument: naming field, value and range.
@@ -127,6 +127,6 @@ def _limits(effective: EffectiveConfig, prompt_length: int) -> Limits:
 
 
 def _not_applied(prepared: Prepared, sent: GenerationConfig) -> tuple[ConfigWarning, ...]:
-    """Return warnings of fields that the model's own generation config sets in vain and this request does not set."""
+    """Return warnings about unsupported fields of the model's own generation config that this request does not set."""
     name_of = {warning: warning.field.removeprefix("config.") for warning in prepared.not_applied}
     return tuple(warning for warning, name in name_of.items() if not is_set(getattr(sent, name, None)))
