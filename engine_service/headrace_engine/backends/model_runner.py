@@ -58,7 +58,7 @@ class PoolBudget:
     """Memory available for keys and values.
 
     Attributes:
-        memory: of the device.
+        memory: memory of the device.
         block_bytes: keys and values of one block in all layers.
         host_bytes: host memory used by the host tier.
         ratio: default share of the memory for weights, workspace and pool; None: max_batch decides.

@@ -39,7 +39,7 @@ class SamplingStructs:
     """Structs of rows of logits, in host memory read and written by a sampler or its device.
 
     Args:
-        changes, sampling, sampled, top_ids, top_logprobs: that memory, contiguous, ROW_BYTES per row.
+        changes, sampling, sampled, top_ids, top_logprobs: contiguous arrays in that memory, ROW_BYTES per row.
         vocab: number of logits per row.
     """
 
@@ -74,7 +74,7 @@ class SamplingStructs:
         """Write the logit changes of row `number`.
 
         Args:
-            addresses: of the arrays penalized, penalties, biased, biases, masked, allowed.
+            addresses: addresses of the arrays penalized, penalties, biased, biases, masked, allowed.
             allowed_words: number of words of the mask of allowed ids.
         """
         row = self._changes[number]

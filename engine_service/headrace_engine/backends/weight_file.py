@@ -86,7 +86,7 @@ def read_file(path: Path, state: str, contents: Contents, threads: int) -> None:
     """Fill empty contents.
 
     Args:
-        state: of the model's files.
+        state: hash of the state of the model's files.
 
     Raises:
         OSError: the file is missing, or cannot be read.

@@ -48,7 +48,7 @@ class Processing:
     """The operator's logits processors, which change a sequence's logits after LogitChanges.
 
     Attributes:
-        processors: in the order in which they are called.
+        processors: the processors, in call order.
         ids: all ids of the sequence, prompt and generated. Belongs to the sequence, and grows with its next step.
     """
 

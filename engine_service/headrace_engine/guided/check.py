@@ -28,7 +28,7 @@ class Checked:
     """A format that can be compiled.
 
     Attributes:
-        grammar: in the library's language.
+        grammar: the grammar in the library's language.
         warnings: sentences about likely mistakes in it.
         size: bytes of the compiled grammar.
         seconds: processor time taken to compile it.

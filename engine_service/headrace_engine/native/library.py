@@ -21,7 +21,7 @@ class Native:
     """One loaded library. It holds no state: any thread may call any op at any time.
 
     Attributes:
-        library: which one it is.
+        library: its name.
         handle: its functions, for the other modules of this package.
         device: type of the device whose memory its ops work on, "cpu" or "cuda".
     """
@@ -53,8 +53,8 @@ class Native:
         """Raise the error of a status.
 
         Args:
-            op: what was called, for the message.
-            status: what it returned.
+            op: name of the called op, for the message.
+            status: the returned status.
             args: its parameter struct, if it has one.
 
         Raises:

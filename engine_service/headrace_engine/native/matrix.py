@@ -109,7 +109,7 @@ class PackedMatrix:
         native: core_cpu.
         matrix: its storage.
         memory: retained as long as this object.
-        offset: of its first byte, a multiple of ALIGNMENT.
+        offset: offset of its first byte in memory, a multiple of ALIGNMENT.
         shards: equal parts of its rows, one for each memory node.
         stride: bytes from the start of one shard to the next, a multiple of ALIGNMENT.
 

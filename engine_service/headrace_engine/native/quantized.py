@@ -27,7 +27,7 @@ class QuantizedMatrix:
     Args:
         native: core_cuda or core_sim.
         matrix: its storage: INT8 or INT4 in groups of 32, 64 or 128 or of a whole row, without a codebook.
-        dtype: of the rows that it multiplies, bfloat16 or float16.
+        dtype: format of the rows that it multiplies, bfloat16 or float16.
 
     Attributes:
         matrix: its storage.
@@ -65,7 +65,7 @@ class QuantizedMatrix:
         """Pack rows into host memory; threads may pack different rows concurrently.
 
         Args:
-            address: of nbytes bytes, aligned to QUANTIZED_ALIGNMENT.
+            address: address of nbytes bytes, aligned to QUANTIZED_ALIGNMENT.
             rows: a multiple of 64, or up to the last row.
             first_row: index of the first of them in the matrix, a multiple of 64.
 

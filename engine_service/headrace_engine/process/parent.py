@@ -43,7 +43,7 @@ def launch_process(
     Args:
         program: the command line of the core, to which the number of its socket is added.
         grace: seconds that a core may take to end after it hung up; then it is killed.
-        close_grace: the same after a Shutdown; shorter, since killing it frees its resources just as well.
+        close_grace: seconds after a Shutdown; shorter, since killing it frees its resources just as well.
     """
     process, ours = _spawn(program)
     link = ProcessLink(process, ours, receive, lost, grace, close_grace)
@@ -59,7 +59,7 @@ class EarlyLauncher:
     Args:
         backend: the backend to import, as in `CorePlan.backend`.
         model: path of the model that it will most likely run; "": not known.
-        program: as for `launch_process`.
+        program: see `launch_process`.
     """
 
     def __init__(self, backend: str, model: str = "", *, program: Sequence[str] = _PROGRAM) -> None:

@@ -49,7 +49,7 @@ class ProcessedRows:
     """Runs logits processors, and samples from the processed logits.
 
     Args:
-        shape: of the step's program.
+        shape: shape of the step's program.
         processes: the processors by name.
 
     Attributes:

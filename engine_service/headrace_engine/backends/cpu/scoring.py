@@ -25,7 +25,7 @@ class Scorer:
     """Runs the head and the sampler on a few rows at a time.
 
     Args:
-        shape: of the step's program.
+        shape: shape of the step's program.
         head: the output matrix.
 
     Attributes:
@@ -53,7 +53,7 @@ class Scorer:
 
         Args:
             states: [len(steps), hidden], at most `rows`.
-            steps: of one token each.
+            steps: one token each.
         """
         self.program.value(self._states, len(steps))[:] = states
         self._batch.fill(steps)

@@ -19,7 +19,7 @@ class ComputeThreads:
     Attributes:
         count: number of threads.
         cpus: logical processor that each is pinned to; None: not pinned.
-        reason: for the log.
+        reason: explanation for the log.
         nodes: memory node of each, numbered from 0; None: all on one.
     """
 

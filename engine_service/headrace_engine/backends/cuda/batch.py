@@ -48,7 +48,7 @@ class CudaBatch:
         block_size: tokens per block.
 
     Attributes:
-        token_ids, positions, slots: of each row, int32 [rows]; a slot is block · block_size + offset.
+        token_ids, positions, slots: per row, int32 [rows]; a slot is block · block_size + offset.
         firsts: the first row of each sequence, then the number of rows: int32 [sequences + 1].
         stored: tokens of each sequence in the pool after the step, int32 [sequences].
         tables: block tables, int32 [sequences, blocks]; set only as far as `stored` reaches.
@@ -93,7 +93,7 @@ class StepStaging:
 
     Args:
         device: the target.
-        sizes: of the largest step.
+        sizes: sizes of the largest step.
     """
 
     def __init__(self, device: Device, sizes: Sizes) -> None:

@@ -53,7 +53,7 @@ class CudaModel:
         rotary: tables of all positions that the plan allows.
         blocks: shape of one layer's blocks, without memory.
         block_bytes: bytes of a block of one layer.
-        sizes: of the largest step.
+        sizes: sizes of the largest step.
         num_threads: number of compute threads on the host.
         plain: names of ops that torch computes instead of a kernel.
         row_codes: code type of activations in products of layers; None: numbers.

@@ -46,7 +46,7 @@ class CudaOps:
         rotary: tables of all positions.
         pool: keys and values.
         staging: uploads steps to the device.
-        device: of the tensors.
+        device: the device that holds the tensors.
         products: computes with quantized weights.
         longest: maximum tokens of a sequence.
         flash: attention that replaces the kernel where it applies; None: never.

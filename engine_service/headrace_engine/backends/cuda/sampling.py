@@ -41,7 +41,7 @@ class DeviceSampler:
     """Samples for steps, one after the other. A slot is a slot of Staging.
 
     Args:
-        device: of the logits.
+        device: the device that holds the logits.
         rows: maximum rows of logits in a step.
         vocab: number of logits per row.
 

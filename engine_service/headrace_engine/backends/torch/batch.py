@@ -23,7 +23,7 @@ class TileGroup:
 
     Attributes:
         first_tile: number of its first tile in the batch.
-        positions: of each query, [tiles, QUERY_TILE].
+        positions: position of each query, [tiles, QUERY_TILE].
         context: number of positions with keys in the tile's sequence, [tiles].
         tables: block tables, [tiles, blocks], padded with block 0.
         lowest: the smallest position of a batch row in the group.
@@ -43,7 +43,7 @@ class TorchBatch:
     """The batch as built by `TorchOps.prepare`.
 
     Attributes:
-        token_ids, positions: of each row, [rows].
+        token_ids, positions: per row, [rows].
         blocks, offsets: location of each row's keys and values in the pool, [rows].
         logits_rows: rows whose logits are computed.
         num_tiles: number of query tiles.

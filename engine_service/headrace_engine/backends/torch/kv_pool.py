@@ -161,7 +161,7 @@ class KvPool:
         dtype, device: format if not quantized, and device of the tensors.
 
     Attributes:
-        keys, values: by layer.
+        keys, values: entries by layer.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ class LoadedModel:
 
     Attributes:
         spec: with the caller's rotary scaling applied.
-        weights: by canonical name.
+        weights: tensors by canonical name.
         rotary: tables of all positions that the plan allows.
         num_threads: number of compute threads on the host.
         kv_mode: storage of keys and values.

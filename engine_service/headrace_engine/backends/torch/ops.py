@@ -24,7 +24,7 @@ class TorchOps:
         spec: the decoder.
         rotary: tables of all positions.
         pool: keys and values.
-        device: of the tensors.
+        device: the device that holds the tensors.
     """
 
     def __init__(self, spec: DecoderSpec, rotary: RotaryTable, pool: KvPool, device: torch.device) -> None:

@@ -52,7 +52,7 @@ class RotaryTable:
     Args:
         rope: the embedding.
         length: number of positions.
-        device: of the tables, which take 4 · length · dim bytes together.
+        device: the device that holds the tables; they take 4 · length · dim bytes together.
 
     Attributes:
         cos, sin: float32 [length, dim / 2].

@@ -23,7 +23,7 @@ class Scope:
 
     Attributes:
         revision: name of the model's weights, which changes with them.
-        kv_mode: how keys and values are stored.
+        kv_mode: storage of keys and values.
         adapter: name of the LoRA adapter; "" = none.
         media_digest: digest of the media behind placeholder ids; "" = none.
         salt: chosen by the caller, to separate requests.
@@ -82,7 +82,7 @@ class _Entry:
     """One block with known contents. Serial numbers distinguish entries even where keys collide.
 
     Attributes:
-        location: where the contents are now; see PrefixCache.
+        location: current location of the contents; see PrefixCache.
         brief: the contents are short-lived.
     """
 

@@ -19,8 +19,8 @@ class ArenaMatrix:
     """A matrix in an arena.
 
     Attributes:
-        offset: of its shard in the memory of each node.
-        position: of its first byte if all matrices are stored contiguously, unsharded.
+        offset: offset of its shard in the memory of each node.
+        position: offset of its first byte if all matrices are stored contiguously, unsharded.
         nbytes: size of the whole matrix.
     """
 

@@ -62,7 +62,7 @@ class Packer:
         cpu: its threads pack; as many Python threads unpack.
         files: the model.
         spec: its decoder.
-        storage: how matrices are stored.
+        storage: storage of matrices.
     """
 
     def __init__(self, cpu: Cpu, files: ModelFiles, spec: DecoderSpec, storage: Storage) -> None:

@@ -1,4 +1,4 @@
-"""Checks that a CUDA device can be used, and explains what to do if not."""
+"""Checks that a CUDA device can be used, and advises what to do if not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converts errors of missing device code or memory into errors that say what to do."""
+"""Converts errors about missing device code or memory into errors with advice."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def explain_out_of_memory(device: Device, about: tuple[str, str]) -> Iterator[No
     """Convert torch's out-of-memory error into one that names what did not fit.
 
     Args:
-        about: one of those above: what did not fit, and how to make it smaller.
+        about: one of the pairs above: what did not fit, and how to make it smaller.
 
     Raises:
         OutOfMemory: the message gives the numbers, and what to do.

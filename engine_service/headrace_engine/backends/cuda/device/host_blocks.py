@@ -21,7 +21,7 @@ class HostBlocks:
     order of the device's work, so only later work waits for them.
 
     Args:
-        device: of the pool.
+        device: the device that holds the pool.
         pool: keys and values.
         num_host_blocks: at least 1.
     """

@@ -41,10 +41,10 @@ class KvPool:
 
     Args:
         shape: from `kv_blocks`.
-        bytes_a_block: of one layer, a multiple of 16.
+        bytes_a_block: bytes of a block of one layer, a multiple of 16.
         layers: number of layers of the decoder.
         num_blocks: blocks that sequences may use.
-        device: of the memory.
+        device: the device that holds the blocks.
 
     Attributes:
         shape: the given shape.

@@ -32,7 +32,7 @@ class DeviceContents:
     """Implements weight_file.Contents. Few weights at a time are in host memory.
 
     Args:
-        device: of the weights.
+        device: the device that holds the weights.
         weights: by canonical name, to be written; empty, to be filled.
 
     Attributes:

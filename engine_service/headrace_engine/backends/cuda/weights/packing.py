@@ -51,7 +51,7 @@ class Packer:
         device: the device.
         files: the model.
         spec: its decoder.
-        storage: how matrices are stored.
+        storage: storage of matrices.
         threads: number of threads that read, quantize and pack.
         rows: code type of activations in products of layers, and then of their weights too; None: numbers.
     """

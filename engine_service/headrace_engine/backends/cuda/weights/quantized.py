@@ -56,7 +56,7 @@ class QuantizedProducts:
     """Computes with quantized weights and bfloat16 activations. The scratch buffer is shared by all weights.
 
     Args:
-        device: of the weights.
+        device: the device that holds the weights.
         weights: all weights of the model; the scratch buffer is sized for the quantized ones.
         max_rows: maximum rows that multiply the codes; above, weights are dequantized.
     """

@@ -64,7 +64,7 @@ class RowProducts(Protocol):
     """Quantizes rows, and multiplies them. Numbers are bfloat16.
 
     Attributes:
-        kind: code type.
+        kind: type of all codes.
     """
 
     kind: RowCodes
@@ -82,8 +82,8 @@ class CodeProducts:
     """Quantizes by kernels, and multiplies by torch.
 
     Args:
-        device: of the rows and weights.
-        kind: code type.
+        device: the device that holds rows and weights.
+        kind: type of all codes.
     """
 
     def __init__(self, device: Device, kind: RowCodes) -> None:
@@ -141,7 +141,7 @@ class PlainProducts:
     """CodeProducts in basic torch operators, to find out whether quantized products cause a wrong result.
 
     Args:
-        kind: code type.
+        kind: type of all codes.
     """
 
     def __init__(self, kind: RowCodes) -> None:
