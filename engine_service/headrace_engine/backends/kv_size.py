@@ -51,7 +51,7 @@ def length_limit(plan: CorePlan, spec: DecoderSpec) -> int:
     """Return the maximum length that the plan requests: its max_length, or the model's if that is 0.
 
     Raises:
-        InvalidArgument: it exceeds the model's.
+        InvalidArgument: the plan's max_length exceeds the model's.
     """
     if plan.max_length > spec.max_length:
         text = (
@@ -65,7 +65,7 @@ def length_limit(plan: CorePlan, spec: DecoderSpec) -> int:
 def positions_that_fit(plan: CorePlan, spec: DecoderSpec, total: int, ratio: float) -> int:
     """Return a bound for the longest sequence before weights and pool are sized, for tables of all positions.
 
-    It is the maximum length that the plan requests, else the length that fits in memory with its rotary tables alone.
+    It is the maximum length of the plan, or less if keys, values and rotary tables would not fit without any weights.
 
     Args:
         total: bytes of the memory that holds the pool.

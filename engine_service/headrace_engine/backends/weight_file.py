@@ -52,7 +52,7 @@ class Contents(Protocol):
         ...
 
     def fill(self, name: str, data: memoryview) -> None:
-        """Copy data, valid during the call only, into a reserved matrix. Threads fill different ones concurrently."""
+        """Copy data into a reserved matrix; it is valid during the call only. Threads fill matrices concurrently."""
         ...
 
     def clear(self) -> None:

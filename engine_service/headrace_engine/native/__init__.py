@@ -1,8 +1,7 @@
 """The native core in Python.
 
-Structs, enums and functions of the headers in `csrc` are in `abi`, which the build writes. What core_cpu has, threads,
-packed matrices and programs, are classes: `Cpu`, `Memory`, `PackedMatrix`, `Program`. `Native.launch` calls the ops of
-devices.
+The build generates `abi`: structs, enums and functions of the headers in `csrc`. Classes wrap the objects of core_cpu:
+`Cpu`, `Memory`, `PackedMatrix`, `Program`. `Native.launch` calls device ops.
 """
 
 from headrace_engine.native.abi import (

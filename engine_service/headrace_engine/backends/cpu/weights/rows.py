@@ -36,7 +36,7 @@ class Orders:
 
 
 def orders_of(info: TensorInfo, spec: DecoderSpec) -> Orders:
-    """Return the orders that pad heads, and split interleaved rotary pairs into halves."""
+    """Return the orders that pad heads and separate interleaved rotary pairs into halves."""
     part = info.name.rpartition(".")[2]
     if part == "o":
         return Orders(columns=_head_order(spec.num_heads, spec, interleaved=False))
