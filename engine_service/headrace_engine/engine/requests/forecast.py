@@ -67,7 +67,7 @@ def work_of(generation: Generation, prompt_length: int, delivered: int) -> Work:
 
 
 def forecast(model: Model, work: Work) -> Forecast:
-    """Return the soonest end of a request that would start now."""
+    """Return the minimum time to the end of a request that starts now."""
     config, outputs, steps = model.effective.config, model.outputs, model.outputs.history.step_times
     most, batch = config.max_prefill_tokens or 1, config.max_batch or 1
     running = outputs.live - outputs.waiting
@@ -75,7 +75,7 @@ def forecast(model: Model, work: Work) -> Forecast:
     missing = running + len(ahead) + work.sequences - batch
     new = 1 - outputs.best_reuse
     own = max(1, math.floor(work.known * new)) if work.reuses else work.known
-    # Who waits for a slot in the batch waits for others to end: their prompts are in that time.
+    # The wait for a batch slot is the wait for others to end, which includes their prompts.
     prompts = 0 if missing > 0 else _before(ahead, work, new, own, most)
     return Forecast(
         queue=max(0, missing) * (outputs.mean_service or 0.0) / batch,

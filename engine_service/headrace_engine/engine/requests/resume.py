@@ -1,4 +1,4 @@
-"""Hand-over: a request goes on where its readers were when another engine was lost."""
+"""Hand-over: continue a request at its readers' positions after another engine was lost."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from headrace_engine.request_types import ResumedSequence, StartRequest
 from headrace_engine.result_types import FinishReason, RequestStat, StopMatch
 
 LAST_TIME = 253_402_300_799
-"""The last second of the year 9999, where Timestamps end."""
+"""Maximum Timestamp: the last second of the year 9999."""
 
 LONGEST_TIME = 315_576_000_000
-"""Seconds of the longest Duration."""
+"""Maximum Duration, in seconds."""
 
 MOST_COUNTED = 2**31 - 1
-"""What a count of an engine before may be: it goes on here."""
+"""Maximum of a count reported by a previous engine: it continues here."""
 
 _STAT = table(
     Field("arrival_time", 0, LAST_TIME),
@@ -43,7 +43,7 @@ _STAT = table(
 
 
 def check_handover(request: StartRequest) -> None:
-    """Refuse a hand-over that says less, or other things, than one must.
+    """Refuse a hand-over with missing or contradictory fields.
 
     Raises:
         InvalidArgument: naming the field.
@@ -68,7 +68,7 @@ def check_handover(request: StartRequest) -> None:
 def check_delivered(
     request: StartRequest, generation: Generation, vocab_size: int, prompt_length: int, holes: Collection[int] = ()
 ) -> list[ResumedSequence]:
-    """Return what was delivered of each sequence, by index; nothing where the request is no hand-over.
+    """Return the delivered part of each sequence, by index; empty ones unless the request is a hand-over.
 
     Raises:
         InvalidArgument: no engine can have delivered that.
@@ -101,10 +101,10 @@ def _check_one(resumed: ResumedSequence, field: str, generation: Generation, pro
 
 
 def read_delivered(decoder: Decoder, resumed: ResumedSequence, request: StartRequest) -> None:
-    """Let half characters, and text that may still become a stop, go on where they were.
+    """Feed the delivered ids to the decoder, to restore incomplete characters and partial matches of stops.
 
     Raises:
-        InvalidArgument: ids go on after a stop.
+        InvalidArgument: ids continue after a stop.
     """
     for position, token_id in enumerate(resumed.delivered_ids):
         if decoder.stop is not None:
@@ -115,10 +115,10 @@ def read_delivered(decoder: Decoder, resumed: ResumedSequence, request: StartReq
 
 
 def resumed_times(times: SequenceTimes, request: StartRequest, resumed: ResumedSequence) -> SequenceTimes:
-    """Return the same times, with the first ones of a hand-over kept and its counts going on."""
+    """Return the times with the first ones of a hand-over kept, and its counts continued."""
     if request.resume is not None:
         kept = resumed.stat or RequestStat()
-        # One whose end was not delivered ends here, and not when it did elsewhere.
+        # A sequence whose end was not delivered ends here, not when it did elsewhere.
         times.kept = kept if resumed.ended else replace(kept, finished_time=None)
         before = request.handover - 1 if times.kept.handovers is None else times.kept.handovers
         times.handovers = before + 1
@@ -126,7 +126,7 @@ def resumed_times(times: SequenceTimes, request: StartRequest, resumed: ResumedS
 
 
 def reason_of_end(resumed: ResumedSequence, generation: Generation, stop: StopMatch | None) -> FinishReason:
-    """Return why a sequence whose end was delivered had ended, as far as its ids tell: else it counts as stopped."""
+    """Return the finish reason of a sequence whose end was delivered, from its ids; stopped if they do not show it."""
     ids = resumed.delivered_ids
     if stop is not None:
         return FinishReason.STOP_WORD

@@ -1,4 +1,4 @@
-"""The keys of starts: what makes a start idempotent, while its request is there and for a while after."""
+"""Start keys (idempotency keys): valid while their request exists, and for a while after."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from headrace_engine.errors import AlreadyExists, NotFound
 from headrace_engine.request_types import AcceptedRequest
 
 KEY_MEMORY = 600.0
-"""Seconds after release for which the key of a request still answers a retry."""
+"""Seconds after its release for which the key of a request still answers retries."""
 
 
 SMALL = 4096
-"""Bytes of a config that still answers a retry after the release. Of a larger one the digest of the content must do."""
+"""Maximum size of a config that is retained after the release, in bytes. Larger ones are dropped from the answer."""
 
 
 class Key(NamedTuple):
-    """What identifies a start when it comes again."""
+    """The key that identifies a repeated start."""
 
     owner: str
     request_id: str
@@ -35,14 +35,14 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """What is known of a start: the digest of its content, and its answer once there is one."""
+    """A start: the digest of its content, and its answer, which may still be pending."""
 
     content: bytes
     answer: asyncio.Future[AcceptedRequest]
 
 
 class _Released(NamedTuple):
-    """The same of a request that is gone, and since when. There may be many of them, so the answer is packed."""
+    """A released start with the time of its release. There may be many, so the answer is packed."""
 
     since: float
     handover: int
@@ -51,7 +51,7 @@ class _Released(NamedTuple):
 
 
 class StartKeys:
-    """Starts by key: those on their way, those accepted, and those released not long ago."""
+    """Starts by key: in progress, accepted, or recently released."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -62,15 +62,15 @@ class StartKeys:
         self._arriving: dict[tuple[str, str], set[asyncio.Future[None]]] = {}
 
     def __len__(self) -> int:
-        """Keys that are remembered."""
+        """Return the number of remembered keys."""
         return sum(map(len, self._starts.values())) + len(self._by_age)
 
     def begun(self, key: Key, content: bytes) -> asyncio.Future[AcceptedRequest] | None:
-        """Return the answer of an earlier start with this key, or the one in progress; None: there was none.
+        """Return the answer, perhaps pending, of an earlier start with this key; None: there was none.
 
         Raises:
             AlreadyExists: the earlier start had other content.
-            NotFound: its request was released, so that nothing could be read.
+            NotFound: its request was released, so that its results are gone.
         """
         start = self._find(key)
         if start is not None and start.content != content:
@@ -81,12 +81,12 @@ class StartKeys:
         return None if start is None else start.answer
 
     def begin(self, key: Key, content: bytes, answer: asyncio.Future[AcceptedRequest]) -> None:
-        """Note a start in progress. If it comes to nothing its key is free again."""
+        """Record a start in progress. If it fails, its key is free again."""
         self._starts.setdefault(key[:2], {})[key.handover] = _Start(content, answer)
         answer.add_done_callback(lambda done: self._keep_or_free(key, done))
 
     def release(self, key: Key) -> None:
-        """The request of a key is gone; from now on its time runs. One that has no start: nothing."""
+        """Record the release of a key's request; the key expires KEY_MEMORY later. Ignores unknown keys."""
         self._forget()
         start = self._starts.get(key[:2], {}).get(key.handover)
         if start is None:
@@ -98,7 +98,7 @@ class StartKeys:
         self._by_age.append(owned)
 
     def latest(self, owner: str, request_id: str) -> AcceptedRequest | None:
-        """Return the answer of the start with this id, released or not; of several hand-overs the highest."""
+        """Return the answer of the start with this request_id, released or not; of several hand-overs the latest."""
         self._forget()
         starts = self._starts.get((owner, request_id), {}).values()
         answers = [start.answer.result() for start in starts if _was_accepted(start.answer)]
@@ -107,7 +107,7 @@ class StartKeys:
 
     @contextmanager
     def arriving(self, owner: str, request_id: str) -> Iterator[None]:
-        """While this lasts, a start with this id is on its way here: `settle` waits for it."""
+        """Mark a start with this request_id as arriving within the block: `settle` waits for it."""
         arrived = asyncio.get_running_loop().create_future()
         on_their_way = self._arriving.setdefault((owner, request_id), set())
         on_their_way.add(arrived)
@@ -120,7 +120,7 @@ class StartKeys:
                 self._arriving.pop((owner, request_id), None)
 
     async def settle(self, owner: str, request_id: str) -> None:
-        """Wait until every start with this id that came before was accepted or refused."""
+        """Wait until every earlier start with this request_id was accepted or refused."""
         while pending := self._pending(owner, request_id):
             await asyncio.wait(pending)
 
@@ -161,7 +161,7 @@ def was_released(answer: AcceptedRequest, request_id: str) -> NotFound:
 
 
 def _short(answer: asyncio.Future[AcceptedRequest]) -> AcceptedRequest:
-    """Return an answer without a long config: its request is gone, and it counts to nobody's budget."""
+    """Return an answer without a long config: the request is released, and no budget covers it."""
     accepted = answer.result()
     if accepted.effective_config is None or held_bytes(accepted.effective_config) <= SMALL:
         return accepted
@@ -173,9 +173,9 @@ def _was_accepted(answer: asyncio.Future[AcceptedRequest]) -> bool:
 
 
 class _Packer:
-    """Answers as some hundred bytes each, where the objects take thousands.
+    """Packs answers into some hundred bytes each, where the objects take thousands.
 
-    Most answers are like the first one, so of the others only the difference to it is kept.
+    Most answers resemble the first one, so only the differences from it are stored.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The sequences of a request that was accepted: made, and given to the core."""
+"""Create the sequences of an accepted request, and send them to the core."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from headrace_engine.sampling_params import LogitRules
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a sequence begins with.
+    """The initial state of a sequence.
 
     Attributes:
-        resumed: what another engine delivered of it.
-        decoder: of its text, which has read that.
+        resumed: the part of it that another engine delivered.
+        decoder: decoder of its text, which has read that part.
     """
 
     resumed: ResumedSequence
@@ -38,7 +38,7 @@ class Opening:
 
     @property
     def open(self) -> bool:
-        """It has not ended elsewhere: something is left to compute."""
+        """True unless it has ended elsewhere: there are tokens to compute."""
         return not self.resumed.ended and self.decoder.stop is None
 
 
@@ -47,9 +47,9 @@ class NewSequences:
     """The sequences of a request.
 
     Attributes:
-        shown: what readers read, by index.
-        openings: what each of them begins with.
-        best_of: whose candidates are computed instead; None: they are computed themselves.
+        shown: the sequences that readers see, by index.
+        openings: the initial state of each of them.
+        best_of: holds the candidates that are computed instead; None: the sequences themselves are computed.
     """
 
     shown: list[Sequence]
@@ -58,12 +58,12 @@ class NewSequences:
 
     @property
     def computed(self) -> list[Sequence]:
-        """What the core computes, by its index there."""
+        """Sequences that the core computes, by their index there."""
         return self.shown if self.best_of is None else self.best_of.candidates
 
 
 def detail_options(generation: Generation, prepared: Prepared) -> DetailOptions:
-    """Return which details readers get of each token."""
+    """Return the details that readers receive of each token."""
     config, spec = generation.effective, prepared.files.spec
     top_count = min(config.top_logprobs or 0, spec.vocab_size)
     return DetailOptions(
@@ -74,13 +74,13 @@ def detail_options(generation: Generation, prepared: Prepared) -> DetailOptions:
 def open_sequences(
     decoding: Callable[[], Decoder], request: StartRequest, resumed: list[ResumedSequence]
 ) -> list[Opening]:
-    """Return what each sequence begins with, with what was delivered of it read.
+    """Return the initial state of each sequence, its decoder past the delivered ids.
 
     Args:
-        decoding: makes a decoder.
+        decoding: creates a decoder.
 
     Raises:
-        InvalidArgument: ids were delivered that go on after a stop.
+        InvalidArgument: the delivered ids continue after a stop.
     """
     found = [Opening(one, decoding()) for one in resumed]
     for opening in found:
@@ -89,20 +89,20 @@ def open_sequences(
 
 
 def prompt_tops(generation: Generation, vocab_size: int) -> int | None:
-    """Return how many most likely ids come with each token of the prompt; None: the config does not ask for its log."""
+    """Return the number of top ids per token of the prompt logprobs; None: the config does not request these."""
     count = generation.effective.prompt_logprobs
     return None if count is None else min(count, vocab_size)
 
 
 @dataclass(frozen=True, slots=True)
 class SequencePlan:
-    """What the sequences of a request are made of.
+    """The properties that the sequences of a request are created from.
 
     Attributes:
-        options: the details that readers get of each token.
-        openings: what each sequence that readers see begins with.
-        decoding: makes a decoder.
-        new_times: makes the times of a sequence that begins here.
+        options: the details that readers receive of each token.
+        openings: the initial state of each sequence that readers see.
+        decoding: creates a decoder.
+        new_times: creates the times of a sequence that begins here.
     """
 
     request: StartRequest
@@ -114,27 +114,27 @@ class SequencePlan:
 
     @property
     def selects(self) -> bool:
-        """Candidates are computed instead of the sequences that readers see."""
+        """True if candidates are computed instead of the sequences that readers see."""
         return has_candidates(self.config) and any(opening.open for opening in self.openings)
 
     @property
     def computed_options(self) -> DetailOptions:
-        """The details that are kept of each token that is computed: candidates are ranked by log-probabilities."""
+        """Details that are kept of each computed token: candidates are ranked by their logprobs."""
         return replace(self.options, logprobs=True) if self.selects else self.options
 
     @property
     def count(self) -> int:
-        """How many sequences are computed."""
+        """Number of sequences that are computed."""
         return self.config.best_of or 1 if self.selects else len(self.openings)
 
     @property
     def count_field(self) -> str:
-        """Field of the config that says how many are computed."""
+        """Field of the config that sets this number."""
         return "best_of" if self.selects else "n"
 
 
 def new_sequences(model: Model, plan: SequencePlan, prompt: PromptLog | None, reserved: Reservations) -> NewSequences:
-    """Make the sequences of a request, which own what is reserved for it from here on."""
+    """Create the sequences of a request. They own its reservations from here on."""
     if not plan.selects:
         pairs = zip(plan.openings, reserved.logs, strict=True)
         owned = [_shown(model, plan, one, prompt, log, reserved.payload) for one, log in pairs]
@@ -156,7 +156,7 @@ def _shown(
     reservation: Reservation | None = None,
     payload: PayloadReservation | None = None,
 ) -> Sequence:
-    """Make a sequence that readers see, with what was delivered of it in its log."""
+    """Create a sequence that readers see, with its delivered ids in its log."""
     one = opening.resumed
     return Sequence(
         one.index,
@@ -171,7 +171,7 @@ def _shown(
 
 
 def message(prompt: tuple[int, ...], generation: Generation, rules: LogitRules | None, guided: Verdict) -> AddSequence:
-    """Return what all sequences of a request have in common."""
+    """Return the message to the core with everything that the request's sequences have in common."""
     config = generation.effective
     return AddSequence(
         key=0,
@@ -196,7 +196,7 @@ def message(prompt: tuple[int, ...], generation: Generation, rules: LogitRules |
 
 
 def begin(model: Model, sequences: NewSequences, generation: Generation, common: AddSequence) -> None:
-    """Give the core what has not ended elsewhere, all from one prompt."""
+    """Send the sequences that have not ended elsewhere to the core, all with one prompt."""
     left = [opening.resumed for opening in sequences.openings if opening.open]
     for sequence, opening in zip(sequences.shown, sequences.openings, strict=True):
         if not opening.open:

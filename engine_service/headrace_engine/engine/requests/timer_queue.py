@@ -13,14 +13,14 @@ Item = TypeVar("Item")
 
 _SHORTEST_LOOK = 0.02
 _LONGEST_LOOK = 1.0
-"""Seconds between two looks at least and at most: the clock may be set meanwhile."""
+"""Minimum and maximum seconds between checks; bounded above since the clock may be set."""
 
 
 class TimerQueue(Generic[Item]):
-    """Items with the times at which they are due, each once.
+    """Items with the times at which they are due; one entry per key.
 
     Args:
-        on_due: called with an item that is due and the time; it is kept no more, and may be set anew.
+        on_due: called with a due item and the current time, after its removal: it may set the item again.
     """
 
     def __init__(self, clock: Clock, on_due: Callable[[Item, float], None]) -> None:
@@ -35,7 +35,7 @@ class TimerQueue(Generic[Item]):
         return len(self._due)
 
     def set(self, key: int, due: float, item: Item) -> None:
-        """Keep an item until a time, unless it is due earlier already."""
+        """Schedule an item, unless it is due earlier already."""
         known = self._due.get(key)
         if known is not None and known[0] <= due:
             return
@@ -45,21 +45,21 @@ class TimerQueue(Generic[Item]):
             self._arm()
 
     def drop(self, key: int) -> None:
-        """Forget an item, and let it be freed."""
+        """Remove an item, and the reference to it."""
         self._due.pop(key, None)
-        if len(self._heap) > 2 * len(self._due) + 64:  # Far times of items that are long gone.
+        if len(self._heap) > 2 * len(self._due) + 64:  # Most entries are stale: times of removed items.
             self._heap = [(due, key) for key, (due, _) in self._due.items()]
             heapq.heapify(self._heap)
 
     def sweep(self) -> None:
-        """Call on_due with everything that is due."""
+        """Call on_due with every due item."""
         now = self._clock()
         for item in self._take(now):
             self._on_due(item, now)
         self._arm()
 
     def close(self) -> None:
-        """Stop: nothing is due any more."""
+        """Stop the timer: no item becomes due any more."""
         self._closed = True
         self._disarm()
 

@@ -1,4 +1,4 @@
-"""Best-of: sequences that nobody reads before all of them have ended, of which a request returns the best."""
+"""best_of: candidates that are not readable until all of them have ended; a request returns the best."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from headrace_engine.errors import HeadraceError, Internal
 from headrace_engine.result_types import FinishReason, GenerateStatus
 
 _CUT_SHORT = frozenset({FinishReason.STOPPED, FinishReason.DEADLINE})
-"""Reasons that are no failure, and did not come from the text."""
+"""Finish reasons that are neither failures nor caused by the generated text."""
 
 
 class BestOf:
-    """Ranks candidates once all of them have ended, and shows the best in the sequences that readers know.
+    """Ranks candidates once all of them have ended, and moves the best into the sequences that readers see.
 
     Args:
-        shown: what readers read, by index; nothing is computed for them, and those with an end stay as they are.
+        shown: the sequences that readers see, by index; not computed themselves. Those with an end are not changed.
         length_penalty: exponent of the length, in the score.
 
     Attributes:
-        candidates: what is computed; none once the best are selected.
+        candidates: the sequences that are computed; empty once the best are selected.
     """
 
     def __init__(self, shown: list[Sequence], length_penalty: float) -> None:
@@ -39,7 +39,7 @@ class BestOf:
         self.candidates.append(candidate)
 
     def select(self, now: float) -> None:
-        """Show the best, if the candidate that has just ended was the last one."""
+        """Select the best if all candidates have ended; the visible sequences take over their reservations."""
         if any(candidate.log.end is None for candidate in self.candidates):
             return
         ranked = sorted(self.candidates, key=self._rank)
@@ -52,7 +52,7 @@ class BestOf:
             loser.give_back()
 
     def _rank(self, candidate: Sequence) -> tuple[int, float, int]:
-        """Sort those that ended by themselves first, then those that were ended, those that failed last; by score."""
+        """Return the sort key: ended by themselves first, then cut short, then failed; within these by score."""
         assert candidate.log.end is not None, "candidates are ranked when all have ended"
         length = len(candidate.log)
         details = candidate.log.contents.details(0, length)
@@ -62,10 +62,10 @@ class BestOf:
 
 
 class Candidate(Sequence):
-    """A sequence that may be shown. Its index is its own, for the random numbers; where it is shown is its rank.
+    """A sequence that may be selected. Its own index seeds its random numbers; its rank decides where readers see it.
 
     Args:
-        best_of: selects among this one and others.
+        best_of: selects among this and the other candidates.
     """
 
     def __init__(
@@ -84,13 +84,13 @@ class Candidate(Sequence):
         self._best_of = best_of
 
     def finish(self, reason: FinishReason, now: float, error: HeadraceError | None = None) -> None:
-        """Write the end record. With that of the last candidate, readers see the best."""
+        """Write the end record. With that of the last candidate, the best are selected."""
         super().finish(reason, now, error)
         self._best_of.select(now)
 
 
 def cost(logprob_sum: float, length: int, length_penalty: float) -> float:
-    """Return a number that grows as logprob_sum / length ^ length_penalty falls; the greatest without a token."""
+    """Return a number that grows as logprob_sum / length ^ length_penalty falls; infinity without tokens."""
     if not length:
         return math.inf
     if logprob_sum >= 0:
@@ -105,7 +105,7 @@ def _tier(reason: FinishReason) -> int:
 
 
 def _show(shown: Sequence, candidate: Sequence, now: float) -> None:
-    """Let readers see a candidate, from where they are on. For them it ends now."""
+    """Make a candidate visible to readers, from their positions on. For them it ends now."""
     log, end = shown.log, candidate.log.end
     assert end is not None, "a candidate is shown after its end"
     given = log.first_position
@@ -116,5 +116,5 @@ def _show(shown: Sequence, candidate: Sequence, now: float) -> None:
     times = candidate.times
     times.kept, times.handovers, times.finished = shown.times.kept, shown.times.handovers, now
     shown.times, shown.decoder = times, candidate.decoder
-    log.show(candidate.log.contents)  # Readers own them now; the candidate is forgotten.
+    log.show(candidate.log.contents)  # Owned by the visible log now; the candidate is dropped.
     log.finish(replace(end, stat=times.stat(end.position)))

@@ -1,4 +1,4 @@
-"""How many bytes the requests of one owner may take on one model: their logs, and what they sent."""
+"""Budget of an owner's requests on a model: bytes of their logs and payloads."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from headrace_engine.engine.results.token_details import NOTHING, DetailOptions
 from headrace_engine.errors import InvalidArgument, ResourceExhausted, quoted
 
 TOKEN_BYTES = 128
-"""Bytes reserved for a token: 28 of numbers (id, checksum, end and address of its text, time, log-probability),
-and 100 for its text, which is 50 characters of ASCII as Python keeps them. Few tokens have any longer text."""
+"""Bytes reserved for a token: 28 for numbers (id, checksum, end and address of its text, time, logprob),
+and 100 for its text: a Python string of 50 ASCII characters. Few tokens have a longer text."""
 
 SEQUENCE_BYTES = 2048
 """Bytes of a log without tokens: statistics, end record, readers' positions."""
@@ -21,24 +21,24 @@ Tenant = tuple[str, str]
 
 
 def log_bytes(tokens: int, options: DetailOptions = NOTHING) -> int:
-    """Return the bytes that a log of so many tokens takes at most, with what is asked for about each."""
+    """Return the maximum bytes of a log of `tokens` tokens with the requested details."""
     return SEQUENCE_BYTES + tokens * (TOKEN_BYTES + options.kept_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What the logs of a request may come to.
+    """The maximum size of a request's logs and payload.
 
     Attributes:
-        tokens: of the longest log.
-        count: logs.
-        options: about each token.
-        payload: bytes of what the request sent, and of what was made of it: config, prompt, stops, rules.
-        payload_ended: of these, bytes that stay after its end.
-        payload_field: what takes most of that.
-        prompt_bytes: of the log of the prompt; 0: there is none.
-        prompt_tops: most likely ids that come with each token of it.
-        count_field: field of the config that says how many logs there are.
+        tokens: number of tokens of the longest log.
+        count: number of logs.
+        options: the details that are kept of each token.
+        payload: bytes of the payload: config, prompt, stops, rules.
+        payload_ended: bytes of the payload that are retained after the request's end.
+        payload_field: field with the largest part of the payload.
+        prompt_bytes: bytes of the prompt logprobs; 0: there are none.
+        prompt_tops: number of top ids per token of the prompt logprobs.
+        count_field: field of the config that sets the number of logs.
     """
 
     tokens: int
@@ -53,17 +53,17 @@ class Need:
 
     @property
     def bytes(self) -> int:
-        """Of all of them."""
+        """Maximum bytes in total."""
         return self.count * log_bytes(self.tokens, self.options) + self.prompt_bytes + self.payload
 
     @property
     def text(self) -> str:
-        """For a person."""
+        """Description for messages."""
         return f"{self.tokens} tokens" if self.count == 1 else f"{self.count} sequences of {self.tokens} tokens"
 
     @property
     def extras(self) -> list[tuple[int, str, object]]:
-        """What it would do without, most bytes first: bytes, field of the config, value."""
+        """Optional parts, largest first: bytes, field of the config, value."""
         tokens, options = self.count * self.tokens, self.options
         found: list[tuple[int, str, object]] = [
             (self.prompt_bytes, "prompt_logprobs", self.prompt_tops),
@@ -73,14 +73,14 @@ class Need:
         return sorted((extra for extra in found if extra[0]), key=lambda extra: extra[0], reverse=True)
 
     def most(self, limit: int) -> int:
-        """Return how many tokens of each log so many bytes hold, at most."""
+        """Return the maximum number of tokens per log within a limit in bytes."""
         left = (limit - replace(self, tokens=0).bytes) // self.count
         return max(0, left // (log_bytes(1, self.options) - SEQUENCE_BYTES))
 
     def refusal(self, limit: int) -> InvalidArgument:
-        """Return why that is too much for so many bytes, by the field that is to blame.
+        """Return an error that names the field to change to stay within a limit in bytes.
 
-        That is what takes most of what could be left out, where nothing else needs to change or no token would fit.
+        It names the largest optional part if leaving that out suffices, or if otherwise no token would fit.
         """
         text = f"may need {self.bytes} bytes for {self.text}, and max_result_bytes is {limit}"
         if self.payload and self.payload > limit - Need(1, self.count).bytes:
@@ -103,7 +103,7 @@ class Need:
 
 
 class Reservation:
-    """Bytes that a log may take, until they are given back."""
+    """Bytes reserved for a log, until they are given back. Owned by the log's sequence."""
 
     def __init__(self, budget: ResultBudget, tenant: Tenant, size: int, options: DetailOptions = NOTHING) -> None:
         self._budget = budget
@@ -113,15 +113,15 @@ class Reservation:
         self._resize(size)
 
     def settle(self, tokens: int) -> None:
-        """Free what the log of a sequence did not need, which has ended with so many tokens."""
+        """Free the unused part once the sequence has ended with `tokens` tokens."""
         self.shrink(log_bytes(tokens, self._options))
 
     def shrink(self, size: int) -> None:
-        """Keep no more than this from now on."""
+        """Reduce the reservation to at most `size` bytes."""
         self._resize(min(self._size, size))
 
     def give_back(self) -> None:
-        """Give all of it back: the log is gone. Giving back twice is once."""
+        """Give all of it back when the log is freed. Idempotent."""
         self._resize(0)
 
     def _resize(self, size: int) -> None:
@@ -130,61 +130,61 @@ class Reservation:
 
 
 class PayloadReservation:
-    """Bytes reserved for what a request sent: most of them go with the end of its last sequence.
+    """Bytes reserved for a request's payload: most are freed at the end of its last sequence.
 
     Args:
-        running: sequences that have not ended.
-        ended_bytes: what stays until the request is released.
+        running: number of sequences that have not ended.
+        ended_bytes: bytes that stay reserved until the request is released.
     """
 
     def __init__(self, reservation: Reservation, running: int, ended_bytes: int) -> None:
         self._reservation, self._running, self._ended_bytes = reservation, running, ended_bytes
 
     def sequence_ended(self) -> None:
-        """Count one more sequence that has ended."""
+        """Count an ended sequence."""
         self._running -= 1
         if not self._running:
             self._reservation.shrink(self._ended_bytes)
 
     def give_back(self) -> None:
-        """Give all of it back: the request is gone. Giving back twice is once."""
+        """Give all of it back when the request is released. Idempotent."""
         self._reservation.give_back()
 
 
 @dataclass(frozen=True, slots=True)
 class Reservations:
-    """What is reserved for one request: for each log, for that of the prompt, and for what it sent."""
+    """The reservations of a request: for each log, for the prompt logprobs, and for the payload."""
 
     logs: list[Reservation]
     prompt: Reservation
     payload: PayloadReservation
 
     def give_back(self) -> None:
-        """Give all of it back: the request was not accepted after all."""
+        """Give all of it back if the request is not accepted after all."""
         for reservation in (*self.logs, self.prompt):
             reservation.give_back()
         self.payload.give_back()
 
 
 class ResultBudget:
-    """The bytes that are reserved, by owner and model."""
+    """Reserved bytes by owner and model."""
 
     def __init__(self) -> None:
         self._taken: defaultdict[Tenant, int] = defaultdict(int)
 
     def taken(self, tenant: Tenant) -> int:
-        """Return how many bytes are reserved."""
+        """Return the number of reserved bytes."""
         return self._taken.get(tenant, 0)
 
     def reserve(self, tenant: Tenant, need: Need, limit: int, retry_after: Callable[[], float]) -> Reservations:
-        """Reserve bytes for all logs of a request and for what it sent, or for nothing.
+        """Reserve bytes for all logs of a request and for its payload, or none at all.
 
         Args:
-            limit: bytes that the owner's logs on the model may take in all.
-            retry_after: seconds in which an end or a release should free some.
+            limit: maximum bytes of the owner's requests on the model.
+            retry_after: returns the seconds until an end or a release should free bytes.
 
         Raises:
-            InvalidArgument: it is more than the limit alone, so that waiting helps nothing.
+            InvalidArgument: the request alone exceeds the limit, so that waiting cannot help.
             ResourceExhausted: RESULTS_FULL.
         """
         size, taken = need.bytes, self.taken(tenant)
@@ -205,7 +205,7 @@ class ResultBudget:
         return Reservations(logs, Reservation(self, tenant, need.prompt_bytes), payload)
 
     def change(self, tenant: Tenant, size: int) -> None:
-        """Reserve so many bytes more, or fewer."""
+        """Add to the reserved bytes; negative sizes free them."""
         self._taken[tenant] += size
         if not self._taken[tenant]:
             del self._taken[tenant]

@@ -1,4 +1,4 @@
-"""What a sequence generated: ids, text and details by position, and its end."""
+"""The contents of a sequence's log: ids, text and details by position, and the end record."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from headrace_engine.result_types import Elements, EndRecord, PrefixReuse, Token
 
 
 class LogContents:
-    """Tokens 0, 1, 2 … of one sequence, and then its end record.
+    """The tokens of a sequence by position, followed by its end record.
 
-    Text belongs to the token that completed it, so what a reader sees depends on its position and on nothing else.
+    Text belongs to the token that completed it, so what a reader receives depends only on its position.
 
     Args:
         options: the details to keep of each token.
@@ -36,17 +36,17 @@ class LogContents:
         return len(self._ids)
 
     def ids(self, start: int) -> array[int]:
-        """Return the ids from a position on; not to be changed."""
+        """Return the ids from a position on; not to be modified."""
         return self._ids[start:] if start else self._ids
 
     def append(self, token_id: int, text: str, logprob: float | None, top: Top | None, vectors: bytes) -> None:
-        """Add the next token and the text that it completed, and the details that are kept."""
+        """Append a token, the text that it completed, and the requested details."""
         self._append(token_id, text)
         if self._details is not None:
             self._details.add(logprob, top, vectors)
 
     def append_delivered(self, token_id: int) -> None:
-        """Add an id that another engine delivered, whose text and details nobody reads here."""
+        """Append an id that another engine delivered; its text and details are not readable here."""
         self._append(token_id, "")
         if self._details is not None:
             self._details.skip()
@@ -59,7 +59,7 @@ class LogContents:
         self._texts.append(text)
 
     def drop_logprobs(self) -> None:
-        """Forget log-probabilities, which the engine alone asked for."""
+        """Drop the logprobs, which were only kept for ranking."""
         if self._details is not None:
             self._details = self._details.without_logprobs()
 
@@ -85,15 +85,15 @@ class LogContents:
         return self._ids[start:stop], text, self._checksums[stop - 1], self.details(start, stop)
 
     def details(self, start: int, stop: int) -> TokenDetails | None:
-        """Return what is kept of tokens start to stop beside ids and text; None where nothing is."""
+        """Return the details of tokens start to stop; None if none are kept."""
         return None if self._details is None else self._details.cut(start, stop)
 
     def fitting(self, start: int, stop: int, limit: int, token_bytes: int) -> tuple[int, int]:
-        """Return the end of the longest piece from start, to stop at most, of at most `limit` bytes; and its bytes.
+        """Return the end, at most stop, of the longest piece from start within `limit` bytes; and the piece's bytes.
 
         Args:
-            stop: beyond start.
-            token_bytes: what a token takes beside its text.
+            stop: greater than start.
+            token_bytes: bytes of a token without its text.
         """
         ends = self._text_ends
         before = self._text_before(start)
@@ -105,7 +105,7 @@ class LogContents:
         return stop, size
 
     def stop_of_text(self, start: int, limit: int) -> int:
-        """Return where the longest piece from start ends whose text has at most `limit` bytes."""
+        """Return the end of the longest piece from start whose text has at most `limit` bytes."""
         return bisect_right(self._text_ends, self._text_before(start) + limit)
 
     def _text_before(self, position: int) -> int:

@@ -1,4 +1,4 @@
-"""Log-probabilities of a request's prompt: all of its sequences have the same."""
+"""Prompt logprobs of a request, shared by all of its sequences."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from headrace_engine.messages import PromptPiece
 from headrace_engine.result_types import PromptLogprobs, TopLogprobs
 
 MAX_READ_BYTES = 960 * 1024
-"""Bytes of the answer to one read, at most, a single token excepted."""
+"""Maximum bytes of one read, except for a single token."""
 
 _FIRST = 1
-"""Token 0 follows nothing, so it has no log-probability."""
+"""Index of the first token with a logprob: token 0 has no predecessor."""
 
 
 class PromptLog:
-    """Log-probabilities of the tokens of a prompt, from token 1 on. Any number of readers.
+    """Logprobs of the tokens of a prompt, from token 1 on, for any number of readers.
 
     Args:
         ids: the prompt.
-        top_count: most likely ids that come with each.
-        reservation: for it, until it is released; None: for nobody.
+        top_count: number of top ids per token.
+        reservation: its reserved bytes, owned until `release`; None: not counted.
 
     Attributes:
         top_count: the same.
@@ -44,7 +44,7 @@ class PromptLog:
         return _FIRST + len(self._logprobs)
 
     def add(self, piece: PromptPiece) -> None:
-        """Append what is not known yet: another sequence of the request may have sent the beginning."""
+        """Append the new part of a piece: another sequence of the request may have sent its beginning."""
         known = self.position - piece.position
         if known < 0:
             raise ValueError(f"the prompt is known up to token {self.position}, and {piece.position} came")
@@ -64,10 +64,10 @@ class PromptLog:
             raise OutOfRange(text, metadata={"prompt_length": str(length)})
 
     def read(self, position: int, limit: int = MAX_READ_BYTES) -> PromptLogprobs | None:
-        """Return what is known from a position on, as far as one read goes. None: nothing yet, or no more.
+        """Return the available logprobs from a position on, up to the limit of one read. None: none yet, or no more.
 
         Args:
-            limit: bytes that it may take; one token is returned in any case.
+            limit: maximum bytes; at least one token is returned.
         """
         start = max(_FIRST, position)
         fitting = limit // (TOKEN_BYTES * (1 + self.top_count))
@@ -85,28 +85,28 @@ class PromptLog:
         )
 
     def pieces(self, position: int = _FIRST) -> Iterator[PromptLogprobs]:
-        """Return all that is known from a position on, piece by piece."""
+        """Return an iterator over the available logprobs from a position on, one read at a time."""
         piece = self.read(position)
         while piece is not None:
             yield piece
             piece = self.read(piece.position + len(piece.token_ids))
 
     def release(self) -> None:
-        """Give back what is reserved for it: nobody reads it any more."""
+        """Give back the reservation: there are no more readers."""
         if self._reservation is not None:
             self._reservation.give_back()
 
 
 def prompt_log_bytes(length: int, top_count: int) -> int:
-    """Return the bytes that the log of a prompt takes at most: an id takes 4, a number 4."""
+    """Return the maximum bytes of the prompt logprobs: 4 per id, 4 per number."""
     return length * 8 * (1 + top_count)
 
 
 def require_prompt_log(log: PromptLog | None) -> PromptLog:
-    """Return the log of a request that has one.
+    """Return the log if the request has one.
 
     Raises:
-        InvalidArgument: it did not ask for one.
+        InvalidArgument: the request did not ask for prompt logprobs.
     """
     if log is None:
         text = "is for requests with prompt_logprobs in their config; this one has none"

@@ -1,4 +1,4 @@
-"""The log of a sequence: the one truth of what it generated, and those who read it."""
+"""The log of a sequence: the single record of its output, and its readers."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from headrace_engine.errors import NotFound, OutOfRange
 from headrace_engine.result_types import Elements, EndRecord, GenerateStatus, PrefixReuse, ReadResult
 
 MAX_READ_TOKENS = 4096
-"""Tokens that one read returns at most."""
+"""Maximum number of tokens of one read."""
 
 MAX_READ_TEXT = 512 * 1024
-"""Bytes of text that one read returns at most, a single token excepted; with the ids it stays below 1 MiB."""
+"""Maximum bytes of text of one read, except for a single token; with the ids, a read stays below 1 MiB."""
 
 _MAX_READ_DETAILS = 432 * 1024
-"""Bytes of details that one read returns at most, a single token excepted: they too leave it below 1 MiB."""
+"""Maximum bytes of details of one read, except for a single token; a read with them stays below 1 MiB too."""
 
 
 class Follower(Protocol):
-    """Someone who is notified that a log changed, and reads it later."""
+    """A reader that is notified of changes to a log, and reads it later."""
 
     def touch(self) -> None:
-        """The log changed. Called once a step and log; it must cost nothing and touch no other log."""
+        """Note that the log changed. Called once per step and log: must be cheap and touch no other log."""
 
 
 class ResultLog:
-    """What one sequence generated, and any number of readers of it, each with its own position.
+    """The output of a sequence, for any number of readers, each with its own position.
 
     Args:
-        options: what readers get of each token beside its id and text.
-        delivered: ids that another engine gave to the readers. They count, and cannot be read here.
+        options: the details that readers receive of each token.
+        delivered: ids that another engine delivered. They count as generated, but cannot be read here.
 
     Attributes:
         options: the same.
-        contents: what the sequence generated.
-        released: its request was released; nobody may read it any more.
-        first_position: where the log begins: the number of ids delivered elsewhere.
+        contents: the tokens and the end record.
+        released: its request was released; reads raise NotFound.
+        first_position: first readable position: the number of ids delivered elsewhere.
     """
 
     def __init__(self, options: DetailOptions = NOTHING, *, delivered: Sequence[int] = ()) -> None:
@@ -60,7 +60,7 @@ class ResultLog:
 
     @property
     def ids(self) -> array[int]:
-        """The ids in the log, from first_position on; not to be changed."""
+        """Ids in the log, from first_position on; not to be modified."""
         return self.contents.ids(self.first_position)
 
     @property
@@ -80,23 +80,23 @@ class ResultLog:
 
     @property
     def status(self) -> GenerateStatus:
-        """The sequence's own status, whatever any reader has read."""
+        """Status of the sequence, independent of readers."""
         return self.end.status if self.end else self.live_status
 
     @property
     def live_status(self) -> GenerateStatus:
-        """The status before the end, also where that came since."""
+        """Status as before the end, even if the sequence has ended since."""
         return self._status_after(len(self))
 
     def append(
         self, token_id: int, text: str, logprob: float | None = None, top: Top | None = None, vectors: bytes = b""
     ) -> None:
-        """Add the next token and the text that it completed, and of the rest what is asked for."""
+        """Append a token, the text that it completed, and the requested details."""
         self.contents.append(token_id, text, logprob, top, vectors)
 
     def show(self, contents: LogContents) -> None:
-        """Let readers go on in what another sequence generated, whose log hands it over."""
-        if not self.options.logprobs:  # Kept to rank the sequence, and for no reader.
+        """Continue with the contents of another sequence's log, and own them from now on."""
+        if not self.options.logprobs:  # Kept for ranking alone.
             contents.drop_logprobs()
         self.contents = contents
 
@@ -106,12 +106,12 @@ class ResultLog:
         self.wake()
 
     def release(self) -> None:
-        """Let readers raise NotFound from now on; the tokens go with the last of them."""
+        """Have reads raise NotFound from now on; the tokens are freed with the last reader."""
         self.released = True
         self.wake()
 
     def wake(self) -> None:
-        """Let waiting readers look again, and notify those who follow."""
+        """Wake waiting readers, and notify followers."""
         for follower in self._followers:
             follower.touch()
         if self._waiters:
@@ -124,20 +124,20 @@ class ResultLog:
         self._waiters.clear()
 
     def follow(self, follower: Follower) -> None:
-        """Notify someone of every change from now on."""
+        """Notify a follower of every change from now on."""
         self._followers[follower] = None
 
     @property
     def followers(self) -> int:
-        """How many are notified of every change."""
+        """Number of followers."""
         return len(self._followers)
 
     def unfollow(self, follower: Follower) -> None:
-        """Notify someone no more."""
+        """Stop notifying a follower."""
         self._followers.pop(follower, None)
 
     def check_position(self, position: int) -> None:
-        """Refuse a position that no reader of this log can be at.
+        """Refuse a position outside the log.
 
         Raises:
             OutOfRange: with the numbers.
@@ -148,7 +148,7 @@ class ResultLog:
             raise OutOfRange(text, metadata={"first_position": str(first), "generated_length": str(length)})
 
     def read(self, position: int) -> ReadResult | None:
-        """Return what is unread at a position, as far as one read goes, with the end if nothing follows.
+        """Return the unread tokens at a position, up to the limits of one read, with the end if nothing follows.
 
         None: nothing is unread yet.
         """
@@ -164,7 +164,7 @@ class ResultLog:
         return self.contents.elements(start, stop)
 
     def message_bytes(self, elements: Elements) -> int:
-        """Return the bytes of some of its tokens in a message, at most."""
+        """Return the maximum bytes of these tokens in a message."""
         return len(elements.text.encode()) + len(elements.token_ids) * self.options.message_bytes
 
     async def wait(self, position: int) -> None:
@@ -182,7 +182,7 @@ class ResultLog:
                 self._waiters.discard(waiter)
 
     async def wait_end(self) -> None:
-        """Wait until the end record is there.
+        """Wait for the end record.
 
         Raises:
             NotFound: the request was released.
@@ -191,7 +191,7 @@ class ResultLog:
             await self.wait(len(self))
 
     def _stop(self, position: int) -> int:
-        """Return where a read from a position ends."""
+        """Return the end of a read from a position."""
         by_text = self.contents.stop_of_text(position, MAX_READ_TEXT)
         return min(len(self), position + self._read_tokens, max(by_text, position + 1))
 

@@ -1,4 +1,4 @@
-"""One sequence of a request: what it generates, and what is reserved for it."""
+"""A sequence of a request: its output and its reservations."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from headrace_engine.result_types import EndRecord, FinishReason, RequestStat, S
 
 
 class Sequence:
-    """One of a request's sequences: its log, the decoder of its text, and what happened when.
+    """A sequence of a request: its log, the decoder of its text, and its times.
 
     Args:
-        key: the number that the core knows it by.
-        prompt: the log of its request's prompt; None: it did not ask for one.
-        reservation: for its log; None: nothing is computed for it, before it shows what another one generated.
-        payload: the reservation for what its request sent, which all of its sequences share.
+        key: its number in the core.
+        prompt: prompt logprobs of its request; None: not requested.
+        reservation: bytes reserved for its log, owned by it; None: it is not computed, and adopts a candidate's later.
+        payload: reservation for the payload of its request, shared by all of its sequences.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Sequence:
         return self.log.end.stat if self.log.end else self.times.stat(len(self.log))
 
     def finish(self, reason: FinishReason, now: float, error: HeadraceError | None = None) -> None:
-        """Write the end record, and let go of what only a sequence that runs needs."""
+        """Write the end record, and free everything that only a running sequence needs."""
         self.times.finished = now
         text = self.decoder.flush()
         length = len(self.log)
@@ -64,24 +64,24 @@ class Sequence:
             self._payload.sequence_ended()
 
     def adopt(self, other: Sequence) -> None:
-        """Take over what is reserved for another sequence: from here on this one gives it back."""
+        """Take over the reservations of another sequence: this one gives them back from here on."""
         self._reservation, self._payload = other._reservation, other._payload
         other._reservation = other._payload = None
 
     def give_back(self) -> None:
-        """Give back what is reserved for its log, which nobody will read."""
+        """Give back the reservation for its log, which has no readers."""
         if self._reservation is not None:
             self._reservation.give_back()
 
     def release(self) -> None:
-        """Let readers raise NotFound, and give back what is reserved for its request."""
+        """Have reads raise NotFound, and give back the reservations."""
         self.log.release()
         self.give_back()
         if self._payload is not None:
             self._payload.give_back()
 
     def view(self) -> SequenceView:
-        """Return the sequence as it stands."""
+        """Return the sequence's current state."""
         return SequenceView(
             index=self.index,
             status=self.log.status,

@@ -1,4 +1,4 @@
-"""Times and rates: of one sequence, and of one model over the last seconds."""
+"""Times and rates of a sequence, and of a model over the last seconds."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Clock = Callable[[], float]
 """Seconds since the Unix epoch."""
 
 WINDOW = 10.0
-"""Seconds that rates look back."""
+"""Seconds over which rates are measured."""
 
 
 def percentile(values: list[float], share: float) -> float | None:
-    """Return the smallest value that `share` of all values do not exceed; None of no values."""
+    """Return the smallest value that `share` of all values do not exceed; None without values."""
     if not values:
         return None
     ordered = sorted(values)
@@ -30,10 +30,10 @@ def percentile(values: list[float], share: float) -> float | None:
 
 @dataclass(slots=True)
 class SequenceTimes:
-    """What happened to one sequence, and when.
+    """Times and counts of a sequence.
 
     Attributes:
-        kept: what an engine before this one reported of it: first times are kept, counts go on.
+        kept: statistics from a previous engine: first times are kept, counts continue.
     """
 
     arrival: float
@@ -49,7 +49,7 @@ class SequenceTimes:
     gaps: array[float] = field(default_factory=lambda: array("f"))
 
     def token(self, now: float) -> None:
-        """A token is in the log."""
+        """Record a token in the log."""
         if self.first_token is None:
             self.first_token = now
         elif self.last_token is not None:
@@ -108,13 +108,13 @@ class _Step:
 
 
 class StepHistory:
-    """The steps of all models of one name: gauges of the core, counters over all cores, and the last seconds.
+    """The steps of a model: gauges of its core, counters over all of its cores, and rates of the last seconds.
 
     Attributes:
-        cores: cores that were started.
-        last: the newest gauges and counters of the core at work.
-        counters: over all cores.
-        step_times: what the steps of the core at work took.
+        cores: number of cores started so far.
+        last: the newest gauges and counters of the current core.
+        counters: totals over all cores.
+        step_times: durations of the current core's steps.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -126,16 +126,16 @@ class StepHistory:
         self.counters = Counters()
 
     def new_core(self) -> None:
-        """A core starts: its counters begin at 0, ours go on."""
+        """Record the start of a core: its counters begin at 0, ours continue."""
         self.cores += 1
         self.step_times = StepTimes(self._clock)
         self.last = CoreStat()
 
     def add(self, output: StepOutput, dropped: int = 0) -> None:
-        """A step is done.
+        """Record a finished step.
 
         Args:
-            dropped: tokens of it that are in no log, because their sequences had ended here; they count nowhere.
+            dropped: number of its tokens that are in no log, since their sequences had ended here; not counted.
         """
         counted = output.stat.counters - self.last.counters
         self.last = output.stat
@@ -149,7 +149,7 @@ class StepHistory:
 
     @property
     def generated_tps(self) -> float:
-        """Tokens generated a second, over the last seconds."""
+        """Generated tokens per second, over the last seconds."""
         self._forget()
         return sum(step.generated for step in self._steps) / WINDOW
 

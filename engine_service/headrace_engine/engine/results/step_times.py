@@ -1,4 +1,4 @@
-"""What steps take, by the number of tokens that they compute."""
+"""Durations of steps, by the number of tokens that they compute."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 MEMORY = 60.0
-"""Seconds after which what no step has confirmed is forgotten: else one slow step would refuse all that is like it."""
+"""Seconds after which a size class without new steps is dropped: else one slow step could refuse requests for ever."""
 
 _WEIGHT = 1 / 8
-"""Of the newest step in its mean."""
+"""Weight of the newest step in the mean."""
 
 
 @dataclass(slots=True)
 class _Class:
-    """Steps of one size class: their mean size and time, and when the newest was."""
+    """Steps of one size class: mean size, mean duration, and the time of the newest."""
 
     tokens: float
     seconds: float
@@ -22,13 +22,13 @@ class _Class:
 
 
 class StepTimes:
-    """The mean time and size of the newest steps of each size class: 1 token, 2 to 3, 4 to 7, and so on.
+    """The mean duration and size of the newest steps of each size class: 1 token, 2 to 3, 4 to 7, and so on.
 
-    Times of other sizes are never guessed upwards: a step takes at least what a smaller one took. So what is foretold
-    from them is a lower bound, which is 0 before anything was measured.
+    Durations are never extrapolated upwards: a step takes at least as long as a smaller one. So every forecast is a
+    lower bound, which is 0 before anything was measured.
 
     Args:
-        clock: seconds since whenever.
+        clock: returns seconds since a fixed time.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -36,7 +36,7 @@ class StepTimes:
         self._classes: dict[int, _Class] = {}
 
     def note(self, tokens: int, seconds: float) -> None:
-        """A step computed so many tokens in this time."""
+        """Record the duration of a step with `tokens` tokens."""
         size, now = tokens.bit_length(), self._clock()
         known = self._classes.get(size)
         if known is None or known.time < now - MEMORY:
@@ -47,7 +47,7 @@ class StepTimes:
         known.time = now
 
     def time_of(self, tokens: int) -> float:
-        """Return seconds that a step of so many tokens takes at least; 0 where none that small was seen."""
+        """Return the minimum seconds of a step with `tokens` tokens; 0 if no step that small was measured."""
         size, oldest = tokens.bit_length(), self._clock() - MEMORY
         fresh = (each for each, known in self._classes.items() if each <= size and known.time >= oldest)
         nearest = max(fresh, default=None)
@@ -57,6 +57,6 @@ class StepTimes:
         return known.seconds * min(1.0, tokens / known.tokens)
 
     def time_of_all(self, tokens: int, most: int) -> float:
-        """Return seconds that so many tokens take at least, in steps of at most `most`."""
+        """Return the minimum seconds for `tokens` tokens, in steps of at most `most`."""
         whole, rest = divmod(tokens, most)
         return whole * self.time_of(most) + (self.time_of(rest) if rest else 0.0)

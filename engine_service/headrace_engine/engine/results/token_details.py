@@ -1,4 +1,4 @@
-"""Details of each token beside its id and text, for the requests that ask for them."""
+"""Details of each token in addition to its id and text, for requests that ask for them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from typing import Self
 from headrace_engine.result_types import TokenDetails, TokenTensors, TopLogprobs
 
 TOKEN_BYTES = 9
-"""Bytes of a token in a message beside its text, at most: its id, and its log-probability. Each of its most likely ids
-takes as many."""
+"""Maximum bytes of a token in a message without its text: its id and logprob. Each of its top ids takes as many."""
 
 FLOAT_BYTES = 4
 
 _HEADER_BYTES = 80
-"""Bytes of names and shapes of a row's vectors in a message; a row may be a token."""
+"""Maximum bytes of the names and shapes of a token's vectors in a message."""
 
 Top = tuple[list[int], list[float]]
-"""The most likely ids of a token, and their log-probabilities."""
+"""The top ids of a token, and their logprobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +26,8 @@ class DetailOptions:
     """The details of each token that a request asks for.
 
     Attributes:
-        top_count: most likely ids.
-        hidden_size: entries of each of its two vectors; 0: they are not asked for.
+        top_count: number of top ids.
+        hidden_size: entries of each of its two vectors; 0: not requested.
     """
 
     logprobs: bool = False
@@ -45,17 +44,17 @@ class DetailOptions:
 
     @property
     def top_bytes(self) -> int:
-        """Bytes that a log keeps of a token's most likely ids: an id takes 4, a number 4."""
+        """Bytes of a token's top ids in a log: 4 per id, 4 per number."""
         return 8 * self.top_count
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes that a log keeps of a token, beside those of every token."""
+        """Bytes of a token's details in a log."""
         return self.top_bytes + self.vector_bytes
 
     @property
     def message_bytes(self) -> int:
-        """Bytes of a token in a message, beside its text, at most."""
+        """Maximum bytes of a token in a message, without its text."""
         vectors = self.vector_bytes and self.vector_bytes + _HEADER_BYTES
         return TOKEN_BYTES * (1 + self.top_count) + vectors
 
@@ -74,7 +73,7 @@ class DetailLog:
         self._vectors: list[bytes] = []
 
     def add(self, logprob: float | None, top: Top | None, vectors: bytes) -> None:
-        """Those of the next token, as far as they are asked for."""
+        """Append the requested details of the next token."""
         if self.options.logprobs:
             self._logprobs.append(math.nan if logprob is None else logprob)
         if self.options.top_count and top is not None:
@@ -84,12 +83,12 @@ class DetailLog:
             self._vectors.append(vectors)
 
     def skip(self) -> None:
-        """The next token is known elsewhere; nobody reads its details here."""
+        """Skip a token that another engine delivered: its details are not readable here."""
         count = self.options.top_count
         self.add(0.0, ([0] * count, [0.0] * count), b"")
 
     def without_logprobs(self) -> Self | None:
-        """Return the details without log-probabilities, which the engine alone asked for. None: nothing is left."""
+        """Return the details without the logprobs, which were only kept for ranking. None: nothing is left."""
         options = DetailOptions(hidden_size=self.options.hidden_size)
         if not options:
             return None
