@@ -80,7 +80,8 @@ class Need:
     def refusal(self, limit: int) -> InvalidArgument:
         """Return an error that names the field to change to stay within a limit in bytes.
 
-        It names the largest optional part if leaving that out suffices, or if otherwise no token would fit.
+        That is, in this order: a payload too large by itself; the largest optional part, if the request fits without
+        these or no token fits with them; the number of tokens; the number of logs.
         """
         text = f"may need {self.bytes} bytes for {self.text}, and max_result_bytes is {limit}"
         if self.payload and self.payload > limit - Need(1, self.count).bytes:
