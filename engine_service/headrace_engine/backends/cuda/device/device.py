@@ -58,7 +58,8 @@ class Device(Protocol):
 
         Args:
             op: "rms_norm" for core_rms_norm.
-            args: its parameters; the caller keeps the memory that they point to alive until the work is done.
+            args: its parameters. The memory that they point to must not be reused until the work is done; torch ensures
+                that for tensors, since it reuses their memory in stream order.
 
         Raises:
             NativeError: an argument is wrong, or the device refused the launch.

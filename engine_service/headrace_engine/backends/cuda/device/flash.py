@@ -1,7 +1,7 @@
-"""Torch's flash attention instead of the kernel, for prompts whose whole context is in the step.
+"""Flash attention of torch instead of the kernel, for prompts whose whole context is in the step.
 
-Its paged kernels need pages of at least 256 tokens, larger than blocks, so keys and values are gathered from the blocks
-into rows. For a later chunk of a prompt, that would copy the whole context again.
+Torch's paged kernels need pages of at least 256 tokens, larger than blocks, so keys and values are gathered from the
+blocks into rows. For a later chunk of a prompt, that would copy the whole context again.
 """
 
 from __future__ import annotations

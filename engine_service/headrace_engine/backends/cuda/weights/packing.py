@@ -193,7 +193,7 @@ class Packer:
 
 
 def _widened(matrix: Matrix) -> Matrix:
-    """Store codebook values, which are integers, as 8-bit codes."""
+    """Return the storage with codebook values, which are integers, as 8-bit codes."""
     return replace(matrix, format=Format.INT8, zero=_WIDENED_ZERO, codebook=()) if matrix.codebook else matrix
 
 
