@@ -58,7 +58,7 @@ class TensorInfo:
 
     Attributes:
         name: the canonical name.
-        stored: where and how it is stored; its shape has been checked against the model's.
+        stored: where and how it is stored; its shape is the one that the model needs.
         interleaved_heads: number of heads whose rows hold rotary pairs adjacent, to be reordered into first and second
             halves; 0: the rows are in order.
     """

@@ -104,7 +104,7 @@ class Need:
 
 
 class Reservation:
-    """Bytes reserved for a log, until they are given back. Owned by the log's sequence."""
+    """Bytes reserved for a log or a payload. Its owner gives them back, once, when that is freed."""
 
     def __init__(self, budget: ResultBudget, tenant: Tenant, size: int, options: DetailOptions = NOTHING) -> None:
         self._budget = budget
