@@ -69,7 +69,7 @@ def plan_offsets(ops: Sequence[RecordedOp], counts: Mapping[Rows, int]) -> tuple
 
 
 def _inherited(value: Activation, op: RecordedOp, live: dict[Activation, _Extent], number: int) -> _Extent | None:
-    """Return the extent of a value that this op is the last to read, and may overwrite."""
+    """Take over the extent of a value that this op is the last to read, and may overwrite; None: there is none."""
     for written, read in op.in_place:
         if written is value and live[read].last_use == number:
             return live.pop(read)

@@ -38,7 +38,7 @@ SampledRow = tuple[int, SequenceStep]
 
 
 class DeviceSampler:
-    """Samples for steps, one after the other. A slot is a slot of Staging.
+    """Samples for steps, one after the other. Slots are those of Staging.
 
     Args:
         device: the device that holds the logits.

@@ -101,7 +101,7 @@ def quantized_rows(tensor: TensorRows, kind: Format, group: int, first: int, las
 
 
 def joined(tensor: TensorRows, kind: Format, group: int, parts: list[MatrixRows]) -> tuple[Matrix, MatrixRows]:
-    """Return all rows of a matrix that was quantized in parts, and its storage: all scales decide their type."""
+    """Return all rows of a matrix quantized in parts, and its storage, whose scale type depends on all scales."""
     rows = all_rows(parts)
     assert rows.scales is not None
     stored = scale_type(kind, rows.scales, rows.offsets)
