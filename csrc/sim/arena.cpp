@@ -27,7 +27,7 @@ size_t padded(size_t bytes) {
 }
 
 #ifdef __SANITIZE_ADDRESS__
-// AddressSanitizer reports the access itself, reads too.
+// With AddressSanitizer the access itself is reported, including reads.
 void forbid(unsigned char* start, size_t bytes) {
   __asan_poison_memory_region(start, bytes);
 }
@@ -47,7 +47,7 @@ bool untouched(const unsigned char* start, size_t bytes) {
 }
 #endif
 
-// From the end of an array to the start of what follows.
+// The gap between the end of an array and the next one.
 size_t guard_bytes(const SharedArray& array) {
   return padded(array.bytes) - array.bytes + kGuardBytes;
 }

@@ -1,4 +1,5 @@
-// The memory that a worker lends to its blocks, one after the other: stacks of the threads, and shared memory.
+// The memory of a worker, which owns it and lends it to its blocks one after the other: stacks of threads, and shared
+// memory.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +8,7 @@
 
 namespace cusim {
 
-constexpr size_t kMaxSharedBytes = 99 << 10;  // what a block may have on every card that kernels are built for
+constexpr size_t kMaxSharedBytes = 99 << 10;  // per block; the minimum over all supported cards
 
 class Arena {
  public:
@@ -18,11 +19,11 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Makes room for this many threads. A page below each stack faults, so that an overflow cannot go unseen.
+  // Allocate stacks for this many threads. A guard page below each stack faults on overflow.
   void reserve_stacks(size_t threads);
   unsigned char* stack(size_t thread) const;
   unsigned char* shared() const { return shared_; }
-  // Of the shared memory, where kernels are watched; null: they are not.
+  // The shadow of the shared memory, if kernels are compiled to be watched (sim/watch.h); else null.
   Touched* shadow();
 
   uint32_t phase = 0;  // of the last block
@@ -34,13 +35,13 @@ class Arena {
   Shadow shadow_;
 };
 
-// Gives the block its shared memory, with the dynamic array in front.
+// Give the block its shared memory, with the dynamic array in front.
 void begin_shared(Block& block, const Arena& arena, size_t dynamic_bytes);
 
-// Lays out one more array: NaN bytes, and a guard behind them.
+// Append an array: NaN bytes, followed by a guard.
 unsigned char* add_shared_array(Block& block, const void* declaration, size_t bytes);
 
-// Fails if the kernel wrote past the end of a shared array.
+// Fail if the kernel wrote past the end of a shared array.
 void check_shared(const Block& block);
 
 }  // namespace cusim

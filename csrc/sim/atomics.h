@@ -8,7 +8,7 @@
 
 namespace cusim {
 
-// Replaces *place by change(*place) in one step, as seen from every worker; returns what was there.
+// Atomically replace *place by change(*place); return the old value.
 template <typename T, typename Change>
 T atomic_update(T* place, Change change) {
   T before;
@@ -76,8 +76,8 @@ inline float __uint_as_float(unsigned bits) {
   return std::bit_cast<float>(bits);
 }
 
-// Byte i of the result is the one of the eight bytes of high:low that the nibble i of the selector numbers; its fourth
-// bit spreads that byte's sign instead.
+// Byte i of the result is the byte of high:low whose number is in the low three bits of nibble i of the selector; if
+// the nibble's fourth bit is set, that byte's sign is replicated instead.
 inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
   const uint64_t bytes = uint64_t{high} << 32 | low;
   unsigned result = 0;

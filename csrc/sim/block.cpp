@@ -43,7 +43,7 @@ bool everybody_came(const Warp& warp, unsigned mask, const Meeting& meeting) {
   return (meeting.arrived & expected) == expected;
 }
 
-// Lanes that meet know what each of them knew, and begin anew to count what they do.
+// Merge the vector clocks of lanes that meet, and start a new epoch for each of them.
 void join_clocks(Warp& warp, unsigned lanes, bool synced) {
   WarpClocks all = {};
   for (unsigned rest = lanes; rest != 0; rest &= rest - 1) {
@@ -74,7 +74,7 @@ void release_meeting(Block& b, int warp, Meeting& meeting) {
   meeting.turn++;
 }
 
-// The current thread has returned from the kernel: whoever waited for it alone goes on.
+// The current thread has returned from the kernel: release threads that waited only for it.
 void leave() {
   Block& b = block();
   Thread& me = self();

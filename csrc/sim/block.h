@@ -1,4 +1,4 @@
-// The thread block that a worker runs: its threads, its shared memory, and the ways its threads wait for one another.
+// The thread block that a worker runs: its threads, its shared memory, and how its threads synchronize.
 #pragma once
 
 #include <driver_types.h>
@@ -19,13 +19,13 @@ namespace cusim {
 
 constexpr int kWarpSize = 32;
 
-// Prints what is wrong with the kernel and aborts.
+// Print an error of the kernel and abort.
 [[noreturn]] void fail(const std::string& what);
 
 enum class State : uint8_t { kReady, kAtBarrier, kAtCollective, kDone };
 enum class Collective : uint8_t { kShuffle, kVote, kSync, kMma, kLoadMatrices };
 
-// 16 bytes on their way into shared memory.
+// A copy of 16 bytes to shared memory in flight.
 struct Copy {
   static constexpr size_t kBytes = 16;
 
@@ -40,12 +40,12 @@ struct Thread {
   int warp;
   int lane;
   State state;
-  std::vector<Copy> copies;  // that have not been waited for
-  int groups;                // that the thread has closed
+  std::vector<Copy> copies;  // in flight
+  int groups;                // number of closed groups of copies
   Fiber fiber;
 };
 
-// What the lanes of a mask left for one another at a collective.
+// The data that the lanes of a mask exchanged at a collective.
 struct Exchanged {
   static constexpr size_t kBytes = 32;
 
@@ -61,7 +61,8 @@ struct Exchanged {
   }
 };
 
-// The collectives of one mask. Two take turns: nobody gets to the one after next before all have read this one.
+// The collectives of one mask, double-buffered: no lane reaches the collective after next before all have read this
+// one.
 struct Meeting {
   Collective what;
   unsigned arrived = 0;
@@ -69,8 +70,9 @@ struct Meeting {
   Exchanged exchanged[2];
 };
 
-// What a lane knows of the others of its warp: up to which of their clocks they had come when they last met. Only
-// __syncwarp makes what they wrote visible.
+// A lane's vector clocks of its warp: the clocks of the other lanes when they last met in any collective (met), and in
+// a
+// __syncwarp (synced). Only __syncwarp makes writes visible.
 struct WarpClocks {
   uint32_t met[kWarpSize], synced[kWarpSize];
 };
@@ -81,7 +83,7 @@ struct Warp {
   WarpClocks clocks[kWarpSize] = {};
 };
 
-// An array of shared memory, at its place in the block's arena.
+// An array of shared memory in the block's arena.
 struct SharedArray {
   const void* declaration;
   unsigned char* start;
@@ -107,24 +109,24 @@ struct Block {
   std::vector<SharedArray> arrays;
 };
 
-// The block that the calling worker runs, and its thread that runs now.
+// The block that the calling worker runs, and its current thread.
 Block& block();
 Thread& self();
 
-// Waits for every thread of the block that has not returned; returns how many of them voted non-zero.
+// Wait for every thread of the block that has not returned; return how many of them voted non-zero.
 int wait_at_barrier(int vote);
 
-// Leaves `bytes` of `mine` for the other lanes of `mask`, waits for all of them, and returns what they left.
+// Publish `bytes` of `mine` to the other lanes of `mask`, wait for all of them, and return the data of all.
 const Exchanged& meet(unsigned mask, Collective what, const void* mine, size_t bytes);
 
-// The memory of one declaration of a shared array in this block: the same for all threads, NaN bytes at first.
+// Return the memory of one declaration of a shared array in this block: the same for all threads, initially NaN bytes.
 unsigned char* shared_array(const void* declaration, size_t bytes);
 unsigned char* dynamic_shared();
 
-// Fails unless these bytes lie in one array of the block's shared memory, aligned to their number.
+// Fail unless these bytes lie in one array of the block's shared memory, aligned to their number.
 void require_shared(const void* start, size_t bytes, const char* what);
 
-// Runs a grid with this kernel body. Returns cudaErrorInvalidConfiguration or cudaErrorInvalidValue as CUDA would.
+// Run a grid with this kernel body. Return cudaErrorInvalidConfiguration or cudaErrorInvalidValue as CUDA would.
 cudaError_t run_grid(dim3 grid, dim3 block, int dynamic_shared_bytes, const std::function<void()>& kernel);
 
 }  // namespace cusim

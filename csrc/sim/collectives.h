@@ -13,8 +13,8 @@ const Exchanged& exchange(unsigned mask, Collective what, const T& mine) {
   return meet(mask, what, &mine, sizeof mine);
 }
 
-// What lane `source` brought to a shuffle within segments of `width` lanes; a lane outside the caller's own segment
-// stands for the caller, as in CUDA.
+// Return the value of lane `source` in a shuffle within segments of `width` lanes; the caller's own value if `source`
+// is outside its segment, as in CUDA.
 template <typename T>
 T shuffle(unsigned mask, T mine, int source, int width) {
   const int lane = self().lane;

@@ -1,4 +1,4 @@
-// Copies from global to shared memory that land when they are waited for and not before, so that whoever reads without
+// Asynchronous copies from global to shared memory. They are performed only when waited for, so that reading without
 // waiting reads NaN.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace cusim {
 
-// Begins a copy of 16 bytes by the current thread; of zeros where `there` is false, without touching `global`.
+// Start a copy of 16 bytes by the current thread; zeros if `there` is false, without touching `global`.
 inline void copy_async(void* shared, const void* global, bool there) {
   require_shared(shared, Copy::kBytes, "the target of cp.async");
   if (reinterpret_cast<uintptr_t>(global) % Copy::kBytes != 0)
@@ -23,7 +23,7 @@ inline void copies_commit() {
   self().groups++;
 }
 
-// Lets all copies land but those of the newest `pending` groups, and those of no group yet.
+// Perform all copies except those of the newest `pending` groups and those in no group yet.
 inline void copies_wait(int pending) {
   Thread& me = self();
   std::erase_if(me.copies, [&](const Copy& copy) {

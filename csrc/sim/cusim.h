@@ -1,17 +1,18 @@
 // CUDA on the CPU, for tests: a .cu file that includes cuda/device.h compiles with g++ against this header and runs.
 //
-// Every CUDA thread is a fiber; fibers change places only at barriers and warp collectives, in an order that the
-// environment variable CUSIM_ORDER sets at each launch: forward (the default), reverse, or random:SEED. Results that
-// depend on the order are races: run a kernel in forward and in reverse at least. Shared memory starts as NaN bytes,
-// so a read before the write shows. Threads that wait for what never comes, lanes that meet in different collectives
-// or under a wrong mask, writes past a shared array, and cp.async or ldmatrix at a wrong address end the process with a
-// message that begins with "cusim:". Where kernels are compiled to be watched (sim/watch.h), so do threads of a block
-// that touch the same shared memory, one of them writing other than by an atomic, with neither a barrier nor, within a
-// warp, a __syncwarp between, and values at addresses that are not aligned to their type. What cp.async copies is NaN
-// bytes until its thread has waited for it.
+// Every CUDA thread is a fiber. Fibers switch only at barriers and warp collectives, in an order that the environment
+// variable CUSIM_ORDER sets at each launch: forward (the default), reverse, or random:SEED. Results that depend on the
+// order indicate races: run a kernel at least in forward and in reverse order. Shared memory starts as NaN bytes, and
+// the target of cp.async is NaN bytes until its thread has waited, so that reads before writes show.
 //
-// The simulator tells what a kernel computes and how it synchronises. It tells nothing about speed, bank conflicts,
-// registers, or the order in which one block sees another's writes.
+// These errors end the process with a message that begins with "cusim:": deadlocks, lanes that meet in different
+// collectives or under a wrong mask, writes past a shared array, and cp.async or ldmatrix at a wrong address. If
+// kernels are compiled to be watched (sim/watch.h), so do misaligned accesses and data races on shared memory: two
+// threads of a block access the same byte, at least one writes, not both atomically, and no barrier, or within a warp
+// __syncwarp, orders them.
+//
+// The simulator checks results and synchronization. It does not model speed, bank conflicts, registers, or the order in
+// which one block sees another's writes.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -39,7 +40,7 @@
 #define __host__
 #define __launch_bounds__(...)
 
-// The lambda's type is another for each declaration, which tells declarations apart.
+// The lambda's type differs for each declaration, which distinguishes declarations.
 #define SHARED_ARRAY(Type, name, count) Type(&name)[count] = ::cusim::declared_array<Type, count>([] {})
 #define DYNAMIC_SHARED(Type, name) Type* name = reinterpret_cast<Type*>(::cusim::dynamic_shared())
 
@@ -63,8 +64,8 @@ T (&declared_array(Declaration))
 
 }  // namespace cusim
 
-// Runs the whole grid before it returns; the stream does not matter. Arguments are copied as a real launch copies
-// them. Returns the error number that CUDA would return for this configuration, 0 = none.
+// Run the whole grid, then return; the stream is ignored. Arguments are copied as in a real launch. Return the error
+// number that CUDA would return for this configuration, 0 = none.
 template <typename... Params, typename... Args>
 int launch(void (*kernel)(Params...), dim3 grid, dim3 block, int shared_bytes, Stream, Args&&... args) {
   return cusim::run_grid(grid, block, shared_bytes, [&] { kernel(static_cast<Params>(args)...); });

@@ -10,7 +10,7 @@
 namespace cusim {
 namespace {
 
-// AddressSanitizer is told before every switch where the stack will be, and after it where the last one was.
+// AddressSanitizer must be notified of the new stack before each switch, and of the old one after it.
 #ifdef __SANITIZE_ADDRESS__
 void before_switch(void** fake_stack, const void* stack, size_t bytes) {
   __sanitizer_start_switch_fiber(fake_stack, stack, bytes);
@@ -56,7 +56,7 @@ void Fiber::prepare(unsigned char* stack, size_t bytes, Entry entry) {
 
 #else
 
-// Saves the registers that a callee must keep on the running stack, and takes them from the other one.
+// Push the callee-saved registers to the running stack, switch stacks, and pop them from the other one.
 extern "C" void cusim_switch_stacks(void** save_stack_pointer, void* load_stack_pointer);
 asm(R"(
 .text

@@ -1,4 +1,4 @@
-// Fibers: flows of control with stacks of their own that hand the processor to one another only where they say so.
+// Fibers: cooperative threads with stacks of their own.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace cusim {
 
-// One flow of control. A scheduler resumes it; it runs until it suspends itself, and is resumed there the next time.
-// Everything happens on the thread that resumes; a fiber never moves to another.
+// A fiber runs when a scheduler resumes it, until it suspends itself, and continues there the next time. It runs on the
+// thread that resumes it and must not move to another. The creator owns the stack, which must outlive the fiber.
 class Fiber {
  public:
   using Entry = void (*)();
@@ -44,7 +44,7 @@ class Fiber {
   void* stack_pointer_ = nullptr;
   void* scheduler_stack_pointer_ = nullptr;
 #endif
-  // What AddressSanitizer wants to know about both stacks.
+  // State of both stacks for AddressSanitizer.
   void* fake_stack_ = nullptr;
   const void* scheduler_stack_ = nullptr;
   size_t scheduler_stack_bytes_ = 0;

@@ -1,4 +1,4 @@
-// Runs the blocks of a grid on worker threads, and the threads of a block in the order that CUSIM_ORDER asks for.
+// Runs the blocks of a grid on worker threads, and the threads of a block in the order given by CUSIM_ORDER.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -60,7 +60,7 @@ void start_threads(Block& b, const Arena& arena) {
     thread.groups = 0;
     thread.fiber.prepare(arena.stack(i), Arena::kStackBytes, &run_thread);
     b.warps[thread.warp].live |= 1u << thread.lane;
-    b.warps[thread.warp].clocks[thread.lane].met[thread.lane] = 1;  // what it does is known to nobody yet
+    b.warps[thread.warp].clocks[thread.lane].met[thread.lane] = 1;  // no other lane has seen it yet
   }
 }
 
@@ -71,7 +71,7 @@ bool run_if_ready(Block& b, Thread& thread) {
   return true;
 }
 
-// Runs the threads [first, last) of the order until all of them wait or have returned.
+// Run the threads [first, last) of the order until all of them wait or have returned.
 bool run_until_stuck(Block& b, const std::vector<int>& order, size_t first, size_t last) {
   bool moved = false;
   for (bool again = true; again;) {
@@ -82,7 +82,7 @@ bool run_until_stuck(Block& b, const std::vector<int>& order, size_t first, size
   return moved;
 }
 
-// Once through the block: warp after warp, each as far as it gets, which drives warps as far apart as may be.
+// One pass over the block, warp after warp, each as far as it gets: this lets warps diverge as far as possible.
 bool run_warps(Block& b, const std::vector<int>& order) {
   bool moved = false;
   for (size_t first = 0; first < order.size();) {
@@ -94,7 +94,7 @@ bool run_warps(Block& b, const std::vector<int>& order) {
   return moved;
 }
 
-// Numbers that look random enough to shuffle by.
+// A pseudo-random generator for shuffling.
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed) {}

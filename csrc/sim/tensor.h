@@ -1,4 +1,4 @@
-// The tensor-core instructions that cuda/mma.h names, with the fragments that PTX documents.
+// The tensor-core instructions of cuda/mma.h, with fragments as documented for PTX.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -12,7 +12,7 @@
 
 namespace cusim {
 
-// What a lane brings to a product.
+// A lane's operands of a product.
 struct Fragments {
   uint32_t a[4];
   uint32_t b[2];
@@ -31,7 +31,7 @@ auto element_of(uint32_t bits, int index) {
   }
 }
 
-// c += A B with A [16, Depth], B [Depth, 8]. Sums run along Depth in order, where hardware has no order of its own.
+// c += A B with A [16, Depth], B [Depth, 8]. Sums run along Depth in order; the order of hardware is unspecified.
 template <typename T, int Depth, typename Sum>
 void mma(Sum (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   constexpr int kPacked = Depth / 8;  // elements of a register
@@ -51,7 +51,7 @@ void mma(Sum (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   }
 }
 
-// Four matrices [8, 8] of 16-bit elements: lane 8 j + i brings the address of row i of matrix j.
+// Four matrices [8, 8] of 16-bit elements: lane 8 j + i passes the address of row i of matrix j.
 template <bool Transposed>
 void load_matrices(uint32_t (&m)[4], const void* row) {
   require_shared(row, 16, "a row of ldmatrix");

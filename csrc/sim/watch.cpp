@@ -28,7 +28,7 @@ const char* name_of(bool write) {
        ", and no barrier stands between");
 }
 
-// Whether what was done then is known to be done now. `clocks` are those of the lanes that the current thread knows of.
+// True if an earlier access happened before the current one. `clocks` are the current thread's clocks of its warp.
 bool is_over(const Block& b, const Touch& then, const uint32_t* clocks) {
   if (then.phase < b.phase || &b.threads[then.thread] == b.current) return true;
   return then.thread / kWarpSize == b.current->warp && clocks[then.thread % kWarpSize] >= then.clock;
@@ -45,7 +45,7 @@ void touch_byte(Block& b, unsigned char* place, Access access, const Touch& now)
     return;
   }
   for (const Touch& reader : {byte.read_first, byte.read_last}) {
-    // What a lane has read went into what it brought to the collective.
+    // Any collective orders a lane's earlier reads: their results are complete before it takes part.
     if (!is_over(b, reader, clocks.met)) report_race(b, place, reader, false, true);
   }
   byte = {now, {}, {}};
@@ -69,7 +69,7 @@ void touch(const void* start, size_t bytes, Access access) {
 using cusim::Access;
 using cusim::touch;
 
-// ---- what GCC calls: no runtime of a sanitizer is linked ----
+// ---- hooks that GCC calls; no sanitizer runtime is linked ----
 
 extern "C" {
 
@@ -110,7 +110,7 @@ void __tsan_atomic_thread_fence(int) {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
-// What sim/atomics.h is made of.
+// Atomics used by sim/atomics.h.
 #define TOLD_ATOMIC(bits, Word)                                                                                   \
   Word __tsan_atomic##bits##_load(const volatile Word* place, int) {                                              \
     touch(const_cast<const Word*>(place), sizeof(Word), Access::kAtomic);                                         \
@@ -128,7 +128,7 @@ void __tsan_atomic_thread_fence(int) {
 TOLD_ATOMIC(32, uint32_t)
 TOLD_ATOMIC(64, uint64_t)
 
-// What -fsanitize=alignment calls.
+// The hook of -fsanitize=alignment.
 struct UbsanPlace {
   const char* file;
   uint32_t line, column;

@@ -1,6 +1,6 @@
-// What the compiler tells of each access to memory where kernels are compiled with -fsanitize=thread: threads of a
-// block that touch the same shared memory, one of them writing, without a barrier between end the process, as accesses
-// at addresses that are not aligned to their type do.
+// Race detection: kernels compiled with -fsanitize=thread report each memory access here. Threads of a block that
+// access the same shared memory, one of them writing, without a barrier between them end the process, as do misaligned
+// accesses.
 #pragma once
 
 #include <cstddef>
@@ -11,26 +11,26 @@ namespace cusim {
 
 enum class Access : uint8_t { kRead, kWrite, kAtomic };
 
-// Who touched a byte last, and when. Phases are counted on and on, so that nothing need be forgotten between blocks.
+// The last access to a byte. Phases are never reset, so that the shadow need not be cleared between blocks.
 struct Touch {
-  uint32_t phase;  // barriers of the worker's blocks so far; 0: nobody
-  uint32_t clock;  // of the lane's own in its warp
+  uint32_t phase;  // barriers of the worker's blocks so far; 0: no access
+  uint32_t clock;  // the lane's own clock
   uint16_t thread;
   bool atomic;
 };
 
-// Touches of a byte of shared memory: of two readers, the first since the last barrier and the last one.
+// Accesses to a byte of shared memory: the last write, and the first and the last reader since the last barrier.
 struct Touched {
   Touch written, read_first, read_last;
 };
 
-// What a worker knows of the shared memory of its blocks.
+// A worker's record of accesses, one entry per byte of shared memory.
 using Shadow = std::unique_ptr<Touched[]>;
 
-// The current thread touches these bytes; says nothing where no block runs.
+// Record an access of the current thread; no-op if no block runs.
 void touch(const void* start, size_t bytes, Access access);
 
-// The same by what the simulator does for a thread, where kernels are watched.
+// Likewise for accesses that the simulator performs on behalf of a thread; no-op unless kernels are watched.
 inline void told_touch([[maybe_unused]] const void* start, [[maybe_unused]] size_t bytes,
                        [[maybe_unused]] Access access) {
 #ifdef __SANITIZE_THREAD__

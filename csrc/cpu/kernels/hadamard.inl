@@ -1,6 +1,6 @@
 // Hadamard rotation of heads, as common/hadamard.h defines it.
 
-// Each lane's sum with the lane kApart away, or the difference, where that lies before it.
+// One butterfly step between lanes kApart apart: the sum in the lower lane, the difference in the upper one.
 template <int kApart>
 Vec meet(Vec x) {
 #ifdef __AVX512F__
@@ -47,7 +47,7 @@ void hadamard(const float* head, float factor, float* out, int64_t dim) {
   }
 }
 
-// What queries and outputs are multiplied by.
+// Return the factor of rotated queries and outputs.
 float hadamard_factor(int64_t dim) {
   return 1.0f / static_cast<float>(hadamard_block(dim));
 }

@@ -1,4 +1,4 @@
-// Rotary embedding of queries and keys, and keys and values into their pages. A job is a row.
+// RoPE of queries and keys, and storage of keys and values in their pages. A job is a row.
 
 // out = head, its leading entries rotated; out may be head.
 void rotate_head(const CoreRopeAppend& op, int64_t position, const float* head, float* out, int64_t head_dim) {
@@ -101,7 +101,7 @@ void put_token(const CoreShape& shape, std::byte* page, int64_t token, const flo
   }
 }
 
-// room: two heads.
+// room: scratch for two heads.
 void rope_append_row(const CoreRopeAppend& op, const Step& step, int64_t row, float* room) {
   const CoreShape& shape = *step.shape;
   const bool rotates = shape.kv == CORE_KV_UINT4;

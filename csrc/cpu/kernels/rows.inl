@@ -1,8 +1,8 @@
-// Ops that take one row at a time: embedding, norm, gate, selection. A job is a row.
+// Row-wise ops: embedding, norm, gate, selection. A job is a row, or a part of one.
 
-constexpr int64_t kEntriesOfJob = 4096;  // of a row that is cut into jobs of its own
+constexpr int64_t kEntriesOfJob = 4096;  // entries per job of a row that is split
 
-// Brings what was written to a row into the forms that the product that reads it wants.
+// Convert a row that was just written into the forms that the next linear op reads.
 void prepare_row(const Step& step, int64_t row);
 bool prepares(const Step& step);
 
@@ -23,7 +23,7 @@ const Kernel embed_kernel = {{{embed_jobs, embed}, {}}, nullptr, nullptr};
 
 // ---- norm ----
 
-// sum = a + b, and the sum of its squares; b may be null, and then sum is not written.
+// sum = a + b; return the sum of its squares. If b is null, sum is not written.
 float add_and_square(const float* a, const float* b, float* sum_out, int64_t n) {
   constexpr int64_t kLanes = Vec::kLanes;
   Vec squares[4] = {Vec::zero(), Vec::zero(), Vec::zero(), Vec::zero()};
@@ -85,7 +85,7 @@ Vec gelu_tanh(Vec x) {
   return Vec::all(0.5f) * x * (Vec::all(1.0f) + tanh(inner));
 }
 
-// The error function by its own library: exact, for the few models that gate with it.
+// Uses the library's erf: slow but exact, for the few models that need it.
 Vec gelu(Vec x) {
   float lanes[Vec::kLanes];
   x.store(lanes);
@@ -109,7 +109,7 @@ void gate_row(int32_t activation, const float* gate, const float* up, float* out
   if (activation == CORE_GATE_GELU_TANH) gate_entries(gate, up, out, n, [](Vec x) { return gelu_tanh(x); });
 }
 
-// Entries of a job: whole rows, where they are prepared for the next op.
+// Return the entries of a job: whole rows if they are prepared for the next op.
 int64_t gated_entries(const CoreGated& op, const Step& step) {
   return prepares(step) || op.gate.width < kEntriesOfJob ? op.gate.width : kEntriesOfJob;
 }

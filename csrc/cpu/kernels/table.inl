@@ -1,5 +1,5 @@
-// All kernels, for the instruction set that the including file is compiled for. What is here may use no inline
-// function or template of any library: the linker keeps one copy of those, compiled for whichever file came first.
+// All kernels, for the instruction set that the including file is compiled for. This code must not use inline functions
+// or templates of any library: the linker keeps one copy of those, possibly compiled for another instruction set.
 #include <immintrin.h>
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace {
 
 using namespace core;
 
-// In the order in which they use one another.
+// In order of dependency.
 // clang-format off
 #include "cpu/vec.h"
 #include "cpu/kernels/rows.inl"

@@ -17,8 +17,8 @@ constexpr int kMostStages = 4;
 
 constexpr int kMostXTiles = 4;  // with twice as many, registers would spill
 
-// How a block is divided: XTiles eights of rows of x; Across warps lie beside one another, along the outputs, and the
-// others share the inputs of a round. Many rows are worth it to be read by few blocks, few rows leave no work to share.
+// Division of a block: XTiles tiles of 8 rows of x; kAcross warps along the outputs, and kDeep along the inputs of a
+// round. With many rows, x should be read by few blocks; with few rows, there is no work to split along the outputs.
 template <int Bits, int XTiles>
 struct Shape {
   static constexpr int kAcross = XTiles <= 2 ? 1 : 2;

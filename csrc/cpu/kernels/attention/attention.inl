@@ -1,8 +1,8 @@
 // Causal attention over pages. A job is a tile of queries of one KV head, over all of its context or over one part of
 // it.
 //
-// The context is always taken in parts of kPartTokens from position 0 on, each part in blocks of kBlockTokens, and the
-// parts are joined in order: what a row comes to depends neither on its neighbours nor on who computes its parts.
+// The context is always split into parts of kPartTokens from position 0 on, each part into blocks of kBlockTokens, and
+// the parts are joined in order: results depend neither on the other rows of a batch nor on the number of threads.
 
 // ---- scores ----
 
@@ -104,7 +104,7 @@ void mix_pages(const Attend& job, const std::byte* const* pages, int64_t count) 
 
 // ---- a block of pages ----
 
-// A copy of a page's values without what lies in slots from `used` on: it was never written, and may be no number.
+// Return a copy of a page's values with zeros in slots from `used` on, which were never written and may be NaN.
 template <typename Pages>
 const std::byte* without_unused(const std::byte* values, int64_t dim, int64_t used, float* room) {
   constexpr int64_t kTogether = Pages::kBytes == 2 ? 2 : 1;
@@ -137,7 +137,7 @@ void attend_pages(const Attend& job, int64_t first, int64_t tokens, const std::b
   mix_pages<Pages>(job, values, count);
 }
 
-// Takes the keys of positions first ... first + tokens - 1, at most a block, into the part.
+// Add positions first ... first + tokens - 1, at most a block, to the part.
 void attend_block(const Attend& job, int64_t first, int64_t tokens) {
   const CoreShape& shape = *job.step.shape;
   const auto kv = static_cast<CoreKv>(shape.kv);
@@ -166,7 +166,7 @@ void clear(const Attend& job, const Partial& partial) {
   }
 }
 
-// Leaves in job.part what the keys of one part of the context give.
+// Compute one part of the context into job.part.
 void attend_part(const Attend& job, int64_t part) {
   clear(job, job.part);
   const int64_t begin = part * kPartTokens, limit = begin + kPartTokens;
@@ -191,7 +191,7 @@ void join(const Partial& whole, const Partial& part, int64_t q, int64_t dim) {
   whole.largest[q] = now;
 }
 
-// The output of every query: row q / group, query head job.head * group + q % group.
+// Write the output of every query q: row q / group, query head job.head * group + q % group.
 void finish(const Attend& job) {
   const bool rotates = job.step.shape->kv == CORE_KV_UINT4;
   for (int64_t q = 0; q < job.num_queries(); q++) {

@@ -1,6 +1,6 @@
-// How attention is cut into jobs, and the room that they need.
+// Division of attention into jobs, and their scratch buffers.
 
-// Rows that results have room for: pairs of whole tiles of them, where there is more than one.
+// Return the number of rows to allocate for results: if more than one, a multiple of two tiles.
 int64_t rows_for(int64_t queries) {
   return queries <= 16 ? queries : up_to(queries, 32);
 }
@@ -10,7 +10,7 @@ int64_t most_queries(const CoreShape& shape) {
   return rows_for(group > kTileQueries ? group : kTileQueries);
 }
 
-// Whether AMX computes scores and mixes values.
+// True if AMX computes scores and outputs.
 bool in_tiles(const CoreShape& shape) {
 #ifdef __AMX_BF16__
   return shape.kv == CORE_KV_BFLOAT16 && shape.head_dim >= 32;
@@ -23,8 +23,8 @@ int64_t parts_of(int64_t positions) {
   return (positions + kPartTokens - 1) / kPartTokens;
 }
 
-// Whether the parts of the context are jobs of their own: where there are too few tiles for the threads. Only for
-// steps whose tiles are single rows, so that the parts of all need no more than shared_slots().
+// True if the parts of the context are jobs of their own, because there are too few tiles for the threads. Only for
+// steps whose tiles are single rows, which bounds the scratch for all parts.
 constexpr int64_t kJobsPerThread = 4;
 
 bool in_parts(const Step& step) {
@@ -33,7 +33,7 @@ bool in_parts(const Step& step) {
          step.batch->num_tokens == step.num_tiles && jobs < kJobsPerThread * threads;
 }
 
-// Partials of one part of one tile and KV head of a single row.
+// Return the floats of the partial result of one part, for a single row and one KV head.
 int64_t partial_floats(const CoreShape& shape) {
   return up_to(rows_for(shape.heads / shape.kv_heads) * (shape.head_dim + 2), 16);
 }
@@ -42,7 +42,7 @@ Partial partial_at(float* base, int64_t queries, int64_t dim) {
   return {base, base + queries * dim, base + queries * dim + queries};
 }
 
-// Where phase 0 leaves the partial of a part.
+// Return the partial result of a part, which phase 0 writes and phase 1 reads.
 Partial shared_partial(const Step& step, int64_t tile, int64_t head, int64_t part) {
   const CoreShape& shape = *step.shape;
   const int64_t slot = (tile * shape.kv_heads + head) * parts_of(step.longest) + part;
@@ -136,7 +136,7 @@ void attention(const void* data, const Step& step, int64_t first, int64_t last, 
 #endif
 }
 
-// ---- phase 1: the parts together ----
+// ---- phase 1: joining of parts ----
 
 int64_t join_jobs(const void*, const Step& step) {
   return in_parts(step) ? int64_t{step.num_tiles} * step.shape->kv_heads : 0;

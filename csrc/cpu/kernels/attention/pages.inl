@@ -1,4 +1,4 @@
-// Reading keys and values: two inputs of a sum at a time, in registers of floats.
+// Loads of keys and values: two terms of a sum at a time, in registers of floats.
 
 // Pages that hold floats, [inputs][columns].
 struct FloatPages {
@@ -27,7 +27,7 @@ struct PairPages {
   }
 };
 
-// ---- pages of codes, as pages of floats ----
+// ---- quantized pages, as pages of floats ----
 
 #ifdef __AVX512F__
 Vec bytes_as_floats(const uint8_t* p) {

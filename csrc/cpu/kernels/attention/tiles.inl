@@ -33,7 +33,7 @@ void fill_query(const float* query, int64_t dim, BFloat16* out) {
 
 // ---- scores ----
 
-// Where the keys' entries for 32 entries of a query begin in a page.
+// Return the address in a page of the keys' entries for 32 entries of a query.
 int64_t key_place(int64_t d, int64_t dim) {
   return (d + 32 <= dim ? d : dim - 32) / 2 * kPageTokens * 4;
 }
@@ -88,7 +88,7 @@ void score_two_pages(const BFloat16* queries, const std::byte* const (&pages)[2]
   _tile_stored(3, scores + kTileRows * kBlockTokens + kPageTokens, kScoreRow);
 }
 
-// Scores of up to 32 queries. What is beyond the last page is no score.
+// Scores of up to 32 queries. Entries beyond the last page are undefined.
 void score_tiles(const Attend& job, int64_t q, int64_t rows, const std::byte* const* pages, int64_t count) {
   const BFloat16* queries = job.pairs + q * pair_stride(job.dim);
   const auto page = [&](int64_t p) { return pages[p < count ? p : count - 1]; };
@@ -114,7 +114,7 @@ Vec power_of_two(Vec x) {
   return {_mm512_maskz_scalef_ps(kept, p.v, n.v)};
 }
 
-// Puts e^(score - top) of a row as bfloat16 where the scores begin; returns the sum of what was put.
+// Overwrite the scores of a row with e^(score - top) in bfloat16; return the sum of the rounded weights.
 float put_pair_weights(float* scores, int64_t covered, float top) {
   const Vec log2e = Vec::all(0x1.715476p+0f), highest = Vec::all(-0x1.715476p+0f * top);
   const __m512i high = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
@@ -226,7 +226,7 @@ void mix_tiles(const Attend& job, int64_t q, int64_t rows, const std::byte* valu
   }
 }
 
-// Takes a block into the part, 32 queries at a time.
+// Add a block to the part, 32 queries at a time.
 void attend_tiles(const Attend& job, int64_t first, int64_t tokens, const std::byte* const* keys) {
   const std::byte* values = joined_values(job, keys, tokens);
   for (int64_t q = 0; q < job.num_queries(); q += 2 * kTileRows) {

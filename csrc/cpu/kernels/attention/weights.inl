@@ -1,19 +1,19 @@
-// What attention computes with, and how scores become weights, with a running maximum and sum (Milakov & Gimelshein,
-// "Online normalizer calculation for softmax", 2018).
+// The state of attention, and the online softmax (Milakov & Gimelshein, "Online normalizer calculation for softmax",
+// 2018).
 
 constexpr int64_t kPartTokens = 512;
 constexpr int64_t kBlockTokens = 128;
 constexpr int64_t kBlockPages = kBlockTokens / kPageTokens;
-constexpr float kNothing = -__builtin_inff();  // the largest score of a row that has seen no key
+constexpr float kNothing = -__builtin_inff();  // the largest score of a row without visible keys
 
-// What is known of rows after some keys: the weighted values, and the largest score and the sum of weights of each.
+// Running state of rows: the weighted values, and the largest score and the sum of weights of each.
 struct Partial {
   float* mixed;    // [queries][head_dim]
   float* largest;  // [queries]
   float* total;    // [queries]
 };
 
-// A tile of queries and one KV head, and the room that its job works in.
+// The job of a tile of queries and one KV head, with its scratch buffers.
 struct Attend {
   const CoreAttention& op;
   const Step& step;
@@ -25,24 +25,24 @@ struct Attend {
   int64_t count;     // rows
   int64_t row;       // of the batch
   float* queries;    // [count * group][dim], scaled
-  BFloat16* pairs;   // the same as tiles want it; null where none is used
+  BFloat16* pairs;   // the same in bfloat16 for AMX tiles; null without AMX
   float* scores;     // [count * group][kBlockTokens]; weights of tiles in bfloat16 begin where a row does
-  float* pages;      // room for a block of pages of floats
+  float* pages;      // scratch for a block of pages in float32
   Partial part, whole;
 
   int64_t num_queries() const { return count * group; }
   int64_t context() const { return position + count; }
-  // Positions that query q sees: from first_seen(q) to last_seen(q).
+  // Visible positions of query q: first_seen(q) to last_seen(q).
   int64_t last_seen(int64_t q) const { return position + q / group; }
   int64_t first_seen(int64_t q) const {
     const int64_t first = last_seen(q) - op.window + 1;
     return op.window == 0 || first < 0 ? 0 : first;
   }
-  // Whether every query sees `covered` positions from `first` on.
+  // True if `covered` positions from `first` on are visible to every query.
   bool all_seen(int64_t first, int64_t covered) const { return op.window == 0 && first + covered <= position + 1; }
 };
 
-// Hides scores of `covered` positions but those from begin to end - 1.
+// Set the scores of `covered` positions to -infinity except those of begin ... end - 1.
 void hide_scores(float* scores, int64_t begin, int64_t end, int64_t covered) {
   for (int64_t t = 0; t < begin; t++) scores[t] = kNothing;
   for (int64_t t = end; t < covered; t++) scores[t] = kNothing;
@@ -63,7 +63,7 @@ float largest_score(const float* scores, int64_t covered) {
   return largest(max(even, odd));
 }
 
-// e^(score - top) of every score, 0 where it is hidden; returns their sum.
+// Replace scores by e^(score - top), 0 for masked ones; return their sum.
 float put_weights(float* scores, int64_t covered, float top) {
   const Vec highest = Vec::all(top), hidden = Vec::all(-__FLT_MAX__);
   Vec total = Vec::zero();
@@ -76,7 +76,7 @@ float put_weights(float* scores, int64_t covered, float top) {
   return sum(total);
 }
 
-// Makes the scores of query q for `tokens` positions from `first` on what they count; returns the largest so far.
+// Cap and mask the scores of query q for `tokens` positions from `first` on; return the new maximum.
 float settle_scores(const Attend& job, float* scores, int64_t q, int64_t first, int64_t tokens, int64_t covered) {
   if (job.op.soft_cap > 0) cap_scores(scores, job.op.soft_cap, covered);
   if (!job.all_seen(first, covered)) {
@@ -89,7 +89,7 @@ float settle_scores(const Attend& job, float* scores, int64_t q, int64_t first, 
   return block > before ? block : before;
 }
 
-// Takes a block whose weights, relative to `now`, sum up to `total` into the books of the part.
+// Update the running state of the part: rescale it from the maximum `before` to `now`, and add `total` to its sum.
 void take_in(const Attend& job, int64_t q, float before, float now, float total) {
   if (now > before && before != kNothing) {
     const Vec shrink = exp(Vec::all(before - now));
@@ -101,7 +101,7 @@ void take_in(const Attend& job, int64_t q, float before, float now, float total)
   job.part.largest[q] = now;
 }
 
-// Turns the scores of `tokens` positions from `first` on into weights, and takes them into the part's books.
+// Turn the scores of `tokens` positions from `first` on into weights, and update the running state of the part.
 void weigh(const Attend& job, int64_t q, int64_t first, int64_t tokens) {
   float* scores = job.scores + q * kBlockTokens;
   const int64_t covered = up_to(tokens, kPageTokens);

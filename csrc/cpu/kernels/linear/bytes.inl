@@ -1,4 +1,5 @@
-// Products of codes with activations in planes of int8, by vpdpbusd. Only for files compiled with AVX512 and VNNI.
+// Products of quantized weights with activations in planes of int8, by vpdpbusd. Only for files compiled with AVX512
+// and VNNI.
 
 void fetch_ahead(const std::byte* place, int64_t ahead) {
   const char* next = reinterpret_cast<const char*>(place) + ahead;
@@ -8,7 +9,7 @@ void fetch_ahead(const std::byte* place, int64_t ahead) {
   _mm_prefetch(next + 192, _MM_HINT_T0);
 }
 
-// ---- what becomes of the products of a group ----
+// ---- scaling of a group's products ----
 
 // The sum of a row's numbers in a group.
 float group_sum(const Planes& planes, int64_t padded, int64_t row, int64_t first, int64_t inputs) {

@@ -1,21 +1,21 @@
-// Products of codes with activations in planes of int8, by AMX. Only for files compiled with AMX.
+// Products of quantized weights with activations in planes of int8, by AMX. Only for files compiled with AMX.
 
 constexpr int64_t kCodePiece = 512;  // inputs whose codes fit a first-level cache
 constexpr int64_t kMostDepth = 64;   // inputs of one step of a tile
 constexpr int64_t kProductRow = kTileOutputs * 4;
 constexpr int64_t kProductBytes = kTileRows * kProductRow;  // of 16 rows of codes with 64 outputs
 
-// Rows of a tile where there are so many to compute: fewer take less time.
+// Return the rows of a tile for this many rows to compute: smaller tiles take less time.
 int64_t rows_of_tile(int64_t rows) {
   return rows < kTileRows ? rows : kTileRows;
 }
 
-// What tiles are configured for: rows of activations, and bytes of them.
+// A configuration of tiles: rows of activations, and their bytes.
 struct TileShape {
   int64_t rows = 0, bytes = 0;
 };
 
-// Registers 0 ... 3 hold sums, 4 activations, 5 ... 7 weights. Whole tiles serve every way to compute.
+// Registers 0 ... 3 hold sums, 4 activations, 5 ... 7 weights. Whole tiles work for all implementations.
 void configure_tiles(TileShape& now, int64_t rows, int64_t bytes) {
   if (now.rows == rows && now.bytes == bytes) return;
   now = {rows, bytes};
@@ -83,7 +83,8 @@ void add_products_of(const std::byte* products, const Affine (&affine)[4], const
   }
 }
 
-// Inputs begin ... begin + inputs - 1 of a group times all rows. room: for a block of products, and codes as bytes.
+// Inputs begin ... begin + inputs - 1 of a group times all rows. room: scratch for a block of products, and for codes
+// as bytes.
 template <int kPlanes>
 void add_piece_codes(const Tile& tile, const Rows& rows, int64_t group, int64_t begin, int64_t inputs, int64_t first,
                      int64_t last, float* sums, std::byte* room) {
@@ -122,7 +123,7 @@ void add_codes(const Tile& tile, const Rows& rows, int64_t first, int64_t last, 
   }
 }
 
-// sums [rows][64] = the tile's products with rows first ... last - 1. Rows of codes beyond the last may hold anything.
+// sums [rows][64] = the tile's products with rows first ... last - 1. Rows of codes beyond the last are undefined.
 void code_tile(const Tile& tile, const Rows& rows, int64_t first, int64_t last, float* sums, std::byte* room,
                TileShape& shape) {
   const int64_t codes = (last - first) * rows.planes.count, group = tile.layout->group;

@@ -1,6 +1,6 @@
 // Products with packed weights. A job is one tile of 64 outputs times up to kRowBlock rows.
 //
-// How a product is computed, by format and instruction set:
+// Implementation by format and instruction set:
 //
 //                        avx2     avx512   avx512_bf16   amx
 //   FLOAT32, FLOAT16     floats   floats   floats        floats
@@ -9,23 +9,23 @@
 //   other INT8, INT4     floats   bytes    bytes         bytes for few rows, codes for some, else tiles
 //   INT4, codebook       floats   floats   floats        floats for one row, else tiles
 //
-//   floats  weights widened to float32 a piece at a time, times float32 activations
+//   floats  weights converted to float32 a piece at a time, times float32 activations
 //   pairs   vdpbf16ps of weights and activations in bfloat16
 //   bytes   vpdpbusd of codes, and of activations in one or two planes of int8
 //   codes   AMX: codes, and activations in planes of int8
-//   whole   the same, where nothing is scaled before the last input
-//   tiles   AMX: weights brought to bfloat16 a piece at a time, times activations in bfloat16
+//   whole   the same, scaled only after the last input
+//   tiles   AMX: weights converted to bfloat16 a piece at a time, times activations in bfloat16
 //
-// Each sum runs along the inputs in one order, whatever the number of rows, within one way to compute.
+// Within one implementation, sums run along the inputs in the same order for any number of rows.
 
 enum Way { kFloats, kPairs, kBytes, kCodes, kWhole, kTiles };
 
 constexpr int64_t kRowBlock = 256;
-constexpr int64_t kFewRows = 2;          // that each thread converts for itself, rather than wait for the others
-constexpr int64_t kMostByteRows = 2;     // of whose planes AMX's tiles would be nearly empty
-constexpr int64_t kMostCodeRows = 16;    // above, scaling every group's products costs more than widening the codes
+constexpr int64_t kFewRows = 2;          // that each thread converts for itself, instead of a phase of its own
+constexpr int64_t kMostByteRows = 2;     // with so few, AMX tiles would be nearly empty
+constexpr int64_t kMostCodeRows = 16;    // above, scaling each group's products costs more than dequantizing
 constexpr int64_t kMostWholeRows = 128;  // likewise, where a row of the matrix is one group
-constexpr int64_t kMostPadding = 128;    // a multiple of what every format fills inputs up to
+constexpr int64_t kMostPadding = 128;    // a multiple of every format's padding
 constexpr int64_t kStreamAhead = 4096;
 
 Way way_of(const CoreWeight& weight, int64_t rows) {
@@ -51,7 +51,7 @@ int64_t up_to(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// The forms of the activations that an op wants for a number of rows, laid out from base on.
+// Return the activation buffers that an op needs for a number of rows, laid out from base on.
 Rows forms_at(const LinearOp& op, int64_t rows, std::byte* base, int64_t* bytes) {
   bool pairs = false, planes = false;
   for (int32_t i = 0; i < op.count; i++) {
@@ -60,7 +60,7 @@ Rows forms_at(const LinearOp& op, int64_t rows, std::byte* base, int64_t* bytes)
     planes |= way == kBytes || way == kCodes || way == kWhole;
   }
   const int64_t padded = up_to(op.x.width, kMostPadding);
-  // Rows 4 KiB apart would share the lines of a cache.
+  // Rows 4 KiB apart would fall into the same cache sets.
   const int64_t stride = padded % 2048 == 0 ? padded + 32 : padded;
   Rows out{nullptr, op.x.width, padded, stride, nullptr, {}};
   std::byte* at = base;
@@ -83,7 +83,7 @@ Rows forms_at(const LinearOp& op, int64_t rows, std::byte* base, int64_t* bytes)
   return out;
 }
 
-// The room of a thread: sums of a block of rows, as many gates, a widened piece of a tile, few rows' activations.
+// Scratch of a thread: sums of a block of rows, as many gates, a dequantized piece of a tile, activations of few rows.
 constexpr int64_t kSumBytes = kRowBlock * kTileOutputs * 4;
 constexpr int64_t kPieceBegin = 2 * kSumBytes;
 #ifdef __AMX_BF16__

@@ -1,5 +1,5 @@
 // Products of bfloat16 pairs: vdpbf16ps for one row of activations, AMX tiles for many. Only for files compiled with
-// AVX512_BF16; the tiles also want AMX.
+// AVX512_BF16; the tiles also require AMX.
 
 template <int kRows>
 void pair_rows(const Tile& tile, const BFloat16* x, int64_t stride, float* sums) {
@@ -75,7 +75,7 @@ void put_pairs(const Vec (&four)[4], std::byte* out) {
   }
 }
 
-// Inputs first ... last - 1 as pairs, [inputs / 2][64][2]: where they lie, or in the room.
+// Return inputs first ... last - 1 as pairs, [inputs / 2][64][2]: in place, or converted in the scratch buffer.
 const std::byte* paired(const Tile& tile, int64_t first, int64_t last, std::byte* room) {
   if (tile.weight->format == CORE_FORMAT_BFLOAT16) return tile.data + first * kTileOutputs * 2;
   widen_integers(tile, first, last, [room](int64_t k, int64_t column, const Vec(&four)[4]) {
@@ -84,14 +84,14 @@ const std::byte* paired(const Tile& tile, int64_t first, int64_t last, std::byte
   return room;
 }
 
-// Brings the next row into reach, so that its writing does not wait for memory.
+// Prefetch the next row, so that writing it does not wait for memory.
 void reach_for_next(Places& places) {
   if (places.rows-- <= 0) return;
   for (int64_t i = 0; i < kTileOutputs; i += 16) __asm__ volatile("prefetchw %0" ::"m"(places.row[i]));
   places.row += places.stride;
 }
 
-// What is worth fetching from memory meanwhile, a few lines at each step.
+// Prefetches from memory, a few cache lines at each step.
 struct Ahead {
   const std::byte* at;
   int64_t lines;
@@ -101,14 +101,14 @@ struct Ahead {
   }
 };
 
-// What the next step reads: 32 inputs of 64 outputs.
+// Prefetch the data of the next step: 32 inputs of 64 outputs.
 void fetch_step(const std::byte* pairs) {
   constexpr int64_t kStepBytes = 32 * kTileOutputs * 2;
 #pragma GCC unroll 16
   for (int64_t at = 0; at < kStepBytes; at += 256) fetch_ahead(pairs + at, kStepBytes);
 }
 
-// Where the sums of a piece begin: at zero, or with those of the pieces before.
+// Load the initial sums of a piece: zero, or those of the previous pieces.
 void load_sums(const float* const (&places)[4], bool begun) {
   constexpr int kSumStride = kTileOutputs * 4;
   if (begun) {
@@ -136,11 +136,11 @@ void store_sums(float* const (&places)[4]) {
 struct PairPiece {
   const std::byte* pairs;  // [inputs / 2][64][2]
   int64_t inputs;
-  bool begun;  // there were pieces before
+  bool begun;  // not the first piece
 };
 
-// sums [32][64] += two tiles of rows times all outputs of a piece, 32 outputs at a time. Weights pass the nearest cache
-// by, where the rows stay for the other outputs.
+// sums [32][64] += two tiles of rows times all outputs of a piece, 32 outputs at a time. Weights bypass the first-level
+// cache, so that the rows stay there for the other outputs.
 void add_two_tiles(const PairPiece& piece, const BFloat16* x, int64_t stride, Ahead& ahead, float* sums,
                    Places places) {
   for (int64_t column = 0; column < kTileOutputs; column += 32) {
@@ -182,8 +182,8 @@ void add_one_tile(const PairPiece& piece, const BFloat16* x, int64_t stride, Ahe
   store_sums({sums, sums + 16, sums + 32, sums + 48});
 }
 
-// Rows first ... last - 1 of the step times inputs begin ... end - 1 of a tile. Where those are the last ones, the
-// products are written while they are near; where they are all, sums are kept for no other inputs.
+// Rows first ... last - 1 of the step times inputs begin ... end - 1 of a tile. With the last inputs, the products are
+// written while still in cache; if these are all inputs, no sums are kept.
 void add_piece(const Tile& tile, const Rows& rows, int64_t begin, int64_t end, int64_t first, int64_t last, float* sums,
                std::byte* room, const Places& places) {
   const int64_t inputs = tile.layout->inputs, bytes = tile.layout->tile_bytes / (inputs / 32);
@@ -204,8 +204,8 @@ void add_piece(const Tile& tile, const Rows& rows, int64_t begin, int64_t end, i
   }
 }
 
-// Rows first ... last - 1 of the step times a tile. Rows of pairs beyond the last may hold anything. sums: room for all
-// rows, filled up to two whole tiles.
+// Rows first ... last - 1 of the step times a tile. Rows of pairs beyond the last are undefined. sums: scratch for all
+// rows, padded to two whole tiles.
 void amx_tile(const Tile& tile, const Rows& rows, int64_t first, int64_t last, float* sums, std::byte* room,
               const Places& places) {
   const int64_t inputs = tile.layout->inputs;

@@ -1,4 +1,4 @@
-// Activations of a product in the forms that its ways to compute want.
+// Conversion of the activations of a product to the forms that its implementations read.
 
 // Rows in one or two planes of int8: x = scale * (256 * plane 0 + plane 1), or scale * plane 0.
 struct Planes {
@@ -6,16 +6,16 @@ struct Planes {
   float* sums;    // [rows][padded / 16], of 16 numbers each, in the scale of the last plane
   float* totals;  // [rows], of all numbers, in the same scale
   float* scales;  // [rows]; NaN where a row is not finite
-  int64_t count;  // 0: not wanted
+  int64_t count;  // number of planes; 0: not needed
 };
 
 // The activations of some rows.
 struct Rows {
   const float* floats;  // [rows][width]
   int64_t width;
-  int64_t padded;   // width, filled up with zeros for the forms below
+  int64_t padded;   // width with zero padding, for the forms below
   int64_t stride;   // of rows of pairs
-  BFloat16* pairs;  // [rows][stride]; null: not wanted
+  BFloat16* pairs;  // [rows][stride]; null: not needed
   Planes planes;
 };
 
@@ -58,7 +58,7 @@ void sum_codes(const int8_t* codes, int64_t count, int64_t padded, float* sums) 
   _mm512_mask_compressstoreu_ps(sums, 0x1111, _mm512_cvtepi32_ps(sixteens));
 }
 
-// The largest magnitude of a row, and 0, or NaN where a number is not finite.
+// Return the largest magnitude of a row, and 0, or NaN if a number is not finite.
 struct Range {
   float largest;
   float zero;

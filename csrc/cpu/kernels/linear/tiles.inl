@@ -1,11 +1,11 @@
 // Products with packed weights, phase 1: tiles.
 
-// Tiles of a projection that threads of one node multiply: those whose weights lie there.
+// Tiles of a projection that threads of one node multiply: those whose weights are on that node.
 NodePart node_tiles(const Projection& projection, const Step& step, int64_t node) {
   return NodePart(WeightLayout(projection.weight).tiles, step.nodes, node);
 }
 
-// Tiles that are jobs: of all projections, or of two at once, where one is the gate of the other.
+// Return the number of tiles to compute: of all projections, or with a fused gate of both at once.
 int64_t tiles_of(const LinearOp& op, const Step& step, int64_t node) {
   if (op.gate != 0) return node_tiles(op.projections[0], step, node).count;
   int64_t tiles = 0;
@@ -23,7 +23,7 @@ struct TileJob {
   const Projection& projection;
   int64_t tile, begin, end;
 
-  // Where the products go, in rows of `out`.
+  // The output of the products, in rows of `out`.
   Places places(const CoreValue& out, const Step& step) const {
     const int64_t column = tile * kTileOutputs, left = projection.weight.outputs - column;
     return {step.row(out, begin) + column, out.width, end - begin,
@@ -88,7 +88,7 @@ void run_gated(const LinearOp& op, const Step& step, const TileJob& job, const R
   run_job(second, rows, count, out, room, shape);
 }
 
-// The activations of the step: those that all threads share, or this thread's own.
+// Return the activations of the step: shared by all threads, or this thread's own.
 Rows rows_of(const LinearOp& op, const Step& step, Thread& thread) {
   const int64_t count = step.rows(op.x);
   const bool own = count <= kFewRows;

@@ -1,7 +1,7 @@
-// Products of codes of 8 bits where each row of the matrix is one group: sums stay in tiles from the first input to the
-// last, and are scaled once. Only for files compiled with AMX.
+// Products of 8-bit codes with one group per row of the matrix: sums stay in tiles from the first input to the last,
+// and are scaled once. Only for files compiled with AMX.
 
-constexpr int64_t kMostWholeInputs = 32768;  // products of so many fit a sum of 32 bits
+constexpr int64_t kMostWholeInputs = 32768;  // with more, a 32-bit sum may overflow
 
 bool in_whole_rows(const CoreWeight& weight) {
   return weight.format == CORE_FORMAT_INT8 && weight.group == 0 && weight.inputs <= kMostWholeInputs;
@@ -13,8 +13,8 @@ struct CodeTiles {
   int64_t stride;
 };
 
-// sums [2][16][64] = both tiles times 32 outputs. Weights pass the nearest cache by, where the rows stay for the other
-// outputs.
+// sums [2][16][64] = both tiles times 32 outputs. Weights bypass the first-level cache, so that the rows stay there for
+// the other outputs.
 void multiply_two_tiles(const std::byte* w, const CodeTiles& x, int64_t inputs, Ahead& ahead, Places& places,
                         std::byte* sums) {
   const auto stride = static_cast<int>(x.stride);
@@ -41,7 +41,7 @@ void multiply_two_tiles(const std::byte* w, const CodeTiles& x, int64_t inputs, 
   _tile_stored(3, sums + kProductBytes + 64, kProductRow);
 }
 
-// How sums lie in a room: bytes from a row to the next, and from one plane of a row to the other.
+// Layout of sums in a scratch buffer: bytes from one row to the next, and from one plane of a row to the other.
 struct SumPlaces {
   int64_t row, plane;
 };
@@ -62,7 +62,8 @@ void put_whole(const Affine (&affine)[4], const Planes& planes, int64_t row, int
   }
 }
 
-// Rows first ... last - 1 of the step times a tile. Rows of codes beyond the last may hold anything. room: for sums.
+// Rows first ... last - 1 of the step times a tile. Rows of codes beyond the last are undefined. room: scratch for
+// sums.
 template <int kPlanes>
 void whole_tile_of(const Tile& tile, const Rows& rows, int64_t first, int64_t last, const Places& places,
                    std::byte* room) {

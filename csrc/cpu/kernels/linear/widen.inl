@@ -1,24 +1,24 @@
-// Weights of a tile as numbers: a piece of its inputs as float32, [inputs][64], or as bfloat16 pairs.
+// Dequantization of a piece of a tile's inputs to float32, [inputs][64], or to bfloat16 pairs.
 
 // A tile of a matrix.
 struct Tile {
   const CoreWeight* weight;
   const WeightLayout* layout;
   const std::byte* data;
-  int64_t ahead;  // bytes from what is read to what is worth fetching meanwhile
+  int64_t ahead;  // prefetch distance in bytes
 };
 
-// Where the products of a tile will be written: rows of 64 outputs.
+// The output of a tile: rows of 64 outputs.
 struct Places {
   float* row;
   int64_t stride;
   int64_t rows;
   const float* bias;             // of these outputs; null: none
-  int64_t outputs;               // that there are: less than 64 in the last tile of a matrix
+  int64_t outputs;               // less than 64 in the last tile of a matrix
   int32_t gate = 0;              // CoreGate: products are multiplied by activation(gates); 0: they are not
   const float* gates = nullptr;  // [rows][64]
 
-  // The places of rows from `first` on.
+  // Return the output for rows from `first` on.
   Places from(int64_t first, int64_t count) const {
     return {
         row + first * stride, stride, count, bias, outputs, gate, gate == 0 ? nullptr : gates + first * kTileOutputs};
@@ -27,7 +27,7 @@ struct Places {
 
 constexpr int64_t kColumns = kTileOutputs / Vec::kLanes;  // registers of a row of a tile
 
-// Writes a row of products, with the bias, and gated.
+// Write a row of products, with bias and gate.
 [[gnu::always_inline]] inline void put_row(const Places& places, int64_t row, const Vec (&products)[kColumns]) {
   float* out = places.row + row * places.stride;
 #pragma GCC unroll 8
@@ -41,7 +41,7 @@ constexpr int64_t kColumns = kTileOutputs / Vec::kLanes;  // registers of a row 
   if (places.gate != 0) gate_row(places.gate, places.gates + row * kTileOutputs, out, out, places.outputs);
 }
 
-// Writes sums [rows][64].
+// Write sums [rows][64].
 void put_sums(const Places& places, const float* sums) {
   for (int64_t row = 0; row < places.rows; row++, sums += kTileOutputs) {
     Vec products[kColumns];
@@ -206,7 +206,7 @@ void widen_pairs(const Tile& tile, int64_t first, int64_t last, float* out) {
   }
 }
 
-// Inputs first ... last - 1 as [inputs][64]: where they lie, or in the room.
+// Return inputs first ... last - 1 as [inputs][64]: in place, or converted in the scratch buffer.
 const float* widened(const Tile& tile, int64_t first, int64_t last, float* room) {
   switch (tile.weight->format) {
     case CORE_FORMAT_FLOAT32:

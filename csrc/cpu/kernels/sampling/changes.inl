@@ -1,4 +1,4 @@
-// What requests change about logits, and what they are told about them.
+// Changes of logits by requests (CoreLogitChanges), and top logprobs.
 
 // Copies the logits of allowed ids; the others become -inf.
 void copy_allowed(const CoreLogitChanges& changes, const float* own, int64_t n, float* logits) {
@@ -11,7 +11,7 @@ void copy_allowed(const CoreLogitChanges& changes, const float* own, int64_t n, 
   }
 }
 
-// Applies a change to the logits of ids that may still be drawn.
+// Apply a change to the logits of ids that may still be sampled.
 template <typename Change>
 [[gnu::always_inline]] inline void change_each(const int32_t* ids, int32_t count, int64_t n, float* logits,
                                                Change change) {
@@ -21,7 +21,7 @@ template <typename Change>
   }
 }
 
-// The logits as the cuts see them, in room where something changes; ids that may not be drawn are at -inf.
+// Return the changed logits, in room, or the original ones without changes; ids that may not be sampled become -inf.
 const float* changed_logits(const CoreLogitChanges* changes, const float* own, int64_t n, float* room) {
   if (changes == nullptr) return own;
   if (changes->allowed != nullptr) {
@@ -47,10 +47,10 @@ float largest_of(const float* x, int64_t n) {
   return largest(most);
 }
 
-// The largest numbers, and where they are.
+// The largest numbers, with their indices.
 struct Largest {
   int32_t* ids;
-  double* numbers;  // in descending order; of equal ones the first place comes first
+  double* numbers;  // in descending order, ties by lowest index
   int64_t most;
   int64_t count = 0;
 
@@ -67,7 +67,7 @@ struct Largest {
   float least() const { return count < most ? -__FLT_MAX__ : static_cast<float>(numbers[most - 1]); }
 };
 
-// The `most` largest of n finite numbers, or all of them.
+// Find the `most` largest of n finite numbers, or all.
 int64_t find_largest(const float* x, int64_t n, Largest largest) {
   for (int64_t i = 0; i < n; i += Vec::kLanes) {
     const int64_t lanes = n - i < Vec::kLanes ? n - i : Vec::kLanes;

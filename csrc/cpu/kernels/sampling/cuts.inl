@@ -3,15 +3,15 @@
 constexpr int kDigitBits[] = {11, 11, 10};
 constexpr int64_t kMostDigits = 1 << 11;
 
-// Numbers that are told apart by their keys, each with a weight. `weights` null: each counts 1.
+// Numbers ordered by their keys, each with a weight. `weights` null: all weights are 1.
 struct Weighted {
   const float* numbers;
   const float* weights;
   int64_t count;
-  float floor;  // what is below does not count
+  float floor;  // smaller numbers do not count
 };
 
-// Which of a register of numbers have the known leading bits of a key.
+// Return which of a register of numbers have the known leading bits of a key.
 uint32_t begin_with(Vec numbers, uint32_t key, uint32_t known) {
   const uint32_t bits = (key >> 31 != 0 ? key & 0x7fffffffu : ~key) & known;
   return equal_bits(numbers + Vec::zero(), known, bits);
@@ -32,8 +32,8 @@ void fill_bins(const Weighted& all, uint32_t prefix, uint32_t known, int shift, 
   }
 }
 
-// The largest number t such that the weights of numbers >= t come to `wanted`; the smallest number that counts where
-// all together do not. bins: room for kMostDigits.
+// Return the largest number t such that the weights of numbers >= t sum to at least `wanted`, or if all weights do not,
+// the smallest number that counts. bins: scratch, [kMostDigits].
 float threshold(const Weighted& all, double wanted, double* bins) {
   uint32_t prefix = 0;
   int shift = 32;
@@ -53,7 +53,7 @@ float threshold(const Weighted& all, double wanted, double* bins) {
         above += bins[digit];
       }
     }
-    if (chosen < 0) {  // by rounding, or since there is no more: the lowest of what there is
+    if (chosen < 0) {  // not reached, by rounding or because all weights are less: the lowest non-empty bin
       chosen = lowest < 0 ? 0 : lowest;
       above -= lowest < 0 ? 0 : bins[lowest];
     }
@@ -82,10 +82,10 @@ double fill_weights(const float* logits, int64_t n, float top, double temperatur
   return total;
 }
 
-// The lowest logit that top-k, top-p and min-p leave, where top is the highest. weights, bins: room.
+// Return the lowest logit that top-k, top-p and min-p keep; top is the highest. weights, bins: scratch.
 float lowest_left(const CoreSampling& sampling, const float* logits, int64_t n, float top, float* weights,
                   double* bins) {
-  // What is masked is -inf, and never left.
+  // Masked ids are -inf and never kept.
   float floor = -__FLT_MAX__;
   if (sampling.top_k > 0 && sampling.top_k < n) {
     floor = threshold({logits, nullptr, n, floor}, sampling.top_k, bins);

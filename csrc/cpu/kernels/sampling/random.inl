@@ -17,7 +17,7 @@ Words operator^(Words a, Words b) {
 Words product(Words x, uint32_t factor) {
   return {_mm512_mul_epu32(x.v, _mm512_set1_epi64(factor))};
 }
-// The words that follow, in their places; and every second word of two, the later ones of `odd`.
+// Move the odd words to even positions; and interleave the even words of one register with those of `odd`.
 Words following(Words x) {
   return {_mm512_srli_epi64(x.v, 32)};
 }
@@ -97,8 +97,8 @@ uint32_t equal_bits(Vec x, uint32_t mask, uint32_t bits) {
 }
 #endif
 
-// The first random word of counters (position, id, index, 0), for every second id. Words between are not cleared: a
-// product does not look at them.
+// The first random word of counters (position, id, index, 0), for every second id. Odd words are not cleared: products
+// ignore them.
 [[gnu::always_inline]] inline Words random_halves(const CoreSampling& sampling, Words ids) {
   uint32_t key0 = static_cast<uint32_t>(sampling.seed), key1 = static_cast<uint32_t>(sampling.seed >> 32);
   // The first round is the same for all ids.

@@ -1,4 +1,4 @@
-// Drawing a token from a row of logits: own logits, changes, cuts, draw, log-probabilities. A job is a row.
+// Sampling of a token from a row of logits: changes, cuts, sampling, logprobs. A job is a row.
 
 struct Summary {
   float top;    // the largest
@@ -18,7 +18,7 @@ Summary summary_of(const float* x, int64_t n) {
   return {largest(most), sum(zeros) == 0.0f};
 }
 
-// The first place of the largest number.
+// Return the first index of the largest number.
 int64_t first_of(const float* x, int64_t n, float top) {
   int64_t i = 0;
   for (; i + Vec::kLanes <= n; i += Vec::kLanes) {
@@ -31,7 +31,7 @@ int64_t first_of(const float* x, int64_t n, float top) {
   return -1;
 }
 
-// (logit - top) / temperature of a register of logits, or -inf where there is none or it is below floor.
+// (logit - top) / temperature of a register of logits; -inf beyond the end or for logits below floor.
 [[gnu::always_inline]] inline Vec scaled_logits(const float* logits, int64_t lanes, Vec top, Vec rate, Vec floor) {
   Vec x = Vec::load_first(logits, lanes);
   if (lanes < Vec::kLanes) {
@@ -59,7 +59,7 @@ double log_sum(const float* x, int64_t n, float top) {
   return __builtin_log(total);
 }
 
-// Ids whose scores are as good as the best, to float32's rounding.
+// Ids whose scores may be the best, within the rounding of float32.
 struct Best {
   int32_t* ids;  // in ascending order
   int64_t count = 0;
@@ -73,8 +73,8 @@ struct Best {
   }
 };
 
-// The id, not below floor, with the largest (logit - top) / temperature + noise; of equal ones the lowest. Decided in
-// float64 among those that float32 leaves in doubt. room: for n ids.
+// Return the id, of logits not below floor, with the largest (logit - top) / temperature + noise, ties by lowest id.
+// Scores too close for float32 are compared in float64. room: scratch for n ids.
 int64_t draw(const CoreSampling& sampling, const float* logits, int64_t n, float top, float floor, float* room) {
   const Vec highest = Vec::all(top), rate = Vec::all(rate_of(sampling.temperature));
   const Vec lowest = Vec::all(floor);
@@ -105,7 +105,7 @@ int64_t draw(const CoreSampling& sampling, const float* logits, int64_t n, float
   return chosen;
 }
 
-// The room of a thread: changed logits, weights or scores, bins.
+// Scratch of a thread: changed logits, weights or scores, bins.
 struct SamplingRoom {
   float* logits;
   float* scores;
@@ -123,7 +123,7 @@ int64_t sample_room(const void*, const CoreShape& shape, int32_t) {
   return 2 * up_to(shape.vocab, 16) * 4 + kMostDigits * 8;
 }
 
-// What a row's list of most likely ids goes to.
+// The output for a row's top logprobs.
 Largest top_list(const CoreBatch& batch, int64_t row) {
   const int64_t first = row * CORE_TOP_LOGPROBS;
   const int64_t most = batch.sampling[row].top_logprobs;
@@ -131,7 +131,7 @@ Largest top_list(const CoreBatch& batch, int64_t row) {
   return {batch.top_ids + first, batch.top_logprobs + first, most};
 }
 
-// Log-softmax of the row's own logits, of its token and of its most likely ids, as far as they are wanted.
+// Write the requested logprobs: log-softmax of the unmodified logits at the token and at the most likely ids.
 void fill_logprobs(const CoreSampling& sampling, const float* own, int64_t n, float own_top, CoreSampled& sampled,
                    const Largest& top) {
   if (sampling.logprobs == 0 && top.most == 0) return;
