@@ -1,9 +1,9 @@
-"""Write what the C headers declare as a Python module, and the digest that both sides carry. The build runs it.
+"""Generate a Python module from the declarations of the C headers, with a digest for both sides. Run by the build.
 
     python abi.py COMPILER PY [CPP]
 
-reads the headers beside it through the compiler's preprocessor, and writes PY: enums, ctypes structs and the types of
-functions; and CPP: the digest, and checks by the compiler that structs lie in memory as ctypes lays them out.
+reads the headers in its own folder through the compiler's preprocessor. It writes PY: enums, ctypes structs and
+function signatures; and CPP: the digest, and static assertions that the compiler lays out structs as ctypes does.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 HEADERS = ("core_program.h", "core_device.h")
-"""Each with what it includes: what one kind of library exports."""
+"""Each, with its includes, declares the exports of one kind of library."""
 
 _NUMBERS = {
     "float": "c_float",
@@ -41,7 +41,7 @@ _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 class Field(NamedTuple):
-    """A member of a struct or a parameter of a function: `type name[length]`, behind so many pointers."""
+    """A member of a struct or a parameter of a function: `type stars name[length]`, with stars levels of pointers."""
 
     name: str
     type: str
@@ -50,7 +50,7 @@ class Field(NamedTuple):
 
 
 class Declared(NamedTuple):
-    """What a header declares, names without "Core"; functions by name, what they return first."""
+    """The declarations of a header, named without "Core"; functions by name, as their return type and parameters."""
 
     enums: dict[str, dict[str, int]]
     structs: dict[str, list[Field]]
@@ -58,21 +58,21 @@ class Declared(NamedTuple):
 
 
 class Unreadable(Exception):
-    """A header declares something of a kind that this does not know."""
+    """A header contains an unsupported kind of declaration."""
 
 
 def preprocessed(compiler: str, header: Path) -> str:
-    """A header with all that it includes, without comments and macros, words parted by single spaces."""
+    """Return a header with its includes, preprocessed, without comments, with single spaces between words."""
     command = [compiler, "-x", "c", "-E", "-P", str(header)]
     text = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     return " ".join(text.split())
 
 
 def read(text: str) -> Declared:
-    """What a preprocessed header declares.
+    """Return the declarations of a preprocessed header.
 
     Raises:
-        Unreadable: it declares something of ours in a way that is not known here.
+        Unreadable: a declaration of the core is of an unsupported kind.
     """
     enums = {name: _constants(name, body) for name, body in _ENUM.findall(text)}
     structs = {name: [_field(each) for each in body.split(";") if each.strip()] for name, body in _STRUCT.findall(text)}
@@ -109,7 +109,7 @@ def _field(text: str) -> Field:
 
 
 def _merged(headers: list[Declared]) -> tuple[dict[str, dict[str, int]], dict[str, list[Field]]]:
-    """Enums and structs of all headers."""
+    """Return the enums and structs of all headers."""
     enums: dict[str, dict[str, int]] = {}
     structs: dict[str, list[Field]] = {}
     for header in headers:
@@ -119,7 +119,7 @@ def _merged(headers: list[Declared]) -> tuple[dict[str, dict[str, int]], dict[st
 
 
 def _type_of_field(field: Field, structs: dict[str, list[Field]]) -> str:
-    """Pointers are addresses: numbers, or None."""
+    """Return the ctypes type of a field. Pointers become addresses: numbers or None."""
     known = field.type.removeprefix("Core")
     if field.stars:
         kind = "c_void_p"
@@ -133,7 +133,7 @@ def _type_of_field(field: Field, structs: dict[str, list[Field]]) -> str:
 
 
 def _type_of_parameter(field: Field, structs: dict[str, list[Field]]) -> str:
-    """Pointers to structs take structs, pointers to pointers take those by reference, all others addresses."""
+    """Return the ctypes type of a parameter. Struct pointers stay typed; pointers to pointers are by reference."""
     if field.stars == 1 and field.type == "char":
         return "c_char_p"
     if field.stars == 1 and field.type.removeprefix("Core") in structs:
@@ -146,7 +146,7 @@ def _type_of_parameter(field: Field, structs: dict[str, list[Field]]) -> str:
 
 
 def module_of(headers: dict[str, Declared]) -> str:
-    """The Python module, but for its digest."""
+    """Return the Python module without its head."""
     enums, structs = _merged(list(headers.values()))
     lines = []
     for name, constants in enums.items():
@@ -169,7 +169,7 @@ def module_of(headers: dict[str, Declared]) -> str:
 
 
 def head_of(digest: str) -> str:
-    """The first lines of the Python module."""
+    """Return the head of the Python module, with the digest."""
     types = ", ".join(sorted({"POINTER", "Structure", "c_char_p", "c_void_p", *_NUMBERS.values()} - {"None"}))
     return f'''"""What the headers of csrc declare, in ctypes. Written from them by csrc/abi.py: not to be edited."""
 
@@ -185,7 +185,7 @@ DIGEST = "{digest}"
 
 
 def source_of(module: str, digest: str) -> str:
-    """The C++ source: the digest, and that the compiler lays structs out as ctypes does."""
+    """Return the C++ source: the digest, and static assertions of the layout of structs."""
     made: dict[str, Any] = {}
     exec(compile(module, "abi", "exec"), made)
     lines = ["// Written by abi.py.", "#include <cstddef>", ""]
@@ -203,7 +203,7 @@ def source_of(module: str, digest: str) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """All at once: somebody may be reading it."""
+    """Replace a file atomically, so that a concurrent reader sees either the old or the new text."""
     made = path.with_name(f".{path.name}.{os.getpid()}")
     made.write_text(text)
     made.replace(path)

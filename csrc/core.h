@@ -54,9 +54,8 @@ typedef enum CoreCode {
   CORE_BAD_CODE = 12,     /* a number is not a valid code of the format */
   CORE_BAD_SHAPE = 13,    /* the numbers of a shape are inconsistent */
   CORE_BAD_VALUE = 14,    /* a CoreValue does not fit the workspace, or another value */
-  CORE_BAD_BATCH =
-      15, /* a batch exceeds the shape of its program, or refers to ids, rows or blocks that do not exist */
-  CORE_NOT_BOUND = 16, /* the program is not bound to a pool */
+  CORE_BAD_BATCH = 15,    /* a batch exceeds the shape of its program, or names invalid ids, rows or blocks */
+  CORE_NOT_BOUND = 16,    /* the program is not bound to a pool */
 } CoreCode;
 
 /* A CoreCode in the low 8 bits and a detail above them. For CORE_DEVICE_ERROR the detail is the runtime's own error

@@ -42,6 +42,7 @@ typedef struct CoreCpuOptions {
 
 /* Return the best CoreIsa that both the CPU and the operating system support. */
 CORE_API int32_t core_cpu_best_isa(void);
+/* Start the threads. The caller owns *cpu, and destroys it after all programs that use it. */
 CORE_API CoreStatus core_cpu_create(const CoreCpuOptions* options, CoreCpu** cpu);
 CORE_API void core_cpu_destroy(CoreCpu* cpu); /* null does nothing */
 CORE_API int32_t core_cpu_isa(const CoreCpu* cpu);
@@ -219,6 +220,7 @@ typedef struct CoreSample {
   CoreValue logits;
 } CoreSample;
 
+/* Create an empty program. The caller owns *program. */
 CORE_API CoreStatus core_program_create(CoreCpu* cpu, const CoreShape* shape, CoreProgram** program);
 CORE_API void core_program_destroy(CoreProgram* program); /* null does nothing */
 /* The ops, with the struct that each takes. core_program_embed(program, &embed) appends a CoreEmbed, and so on. Ops

@@ -94,7 +94,7 @@ struct Phase {
 struct Kernel {
   static constexpr int kPhases = 2;
   Phase phases[kPhases];
-  // Bytes of Step::shared and of Thread::room for the largest batch; null: none.
+  // Return the bytes of Step::shared and of Thread::room for the largest batch; null: none.
   int64_t (*shared_bytes)(const void* op, const CoreShape& shape, int32_t threads);
   int64_t (*room_bytes)(const void* op, const CoreShape& shape, int32_t threads);
 };

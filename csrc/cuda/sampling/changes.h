@@ -20,7 +20,7 @@ __device__ inline bool allows(const CoreLogitChanges& changes, int64_t id) {
   return id / 32 < changes.allowed_words && (changes.allowed[id / 32] >> (id % 32) & 1) != 0;
 }
 
-// Write the changed logits to room; ids that may not be sampled become -inf.
+// Write the changed logits to the scratch buffer `room`; ids that may not be sampled become -inf.
 template <typename T>
 __device__ void change_logits(const CoreLogitChanges& changes, const T* own, int64_t vocab, float* room) {
   for (int64_t id = threadIdx.x; id < vocab; id += blockDim.x) {

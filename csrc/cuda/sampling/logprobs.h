@@ -13,7 +13,7 @@ __device__ double log_sum(const Logits<T>& own, float top) {
   return static_cast<double>(top) + log(block_sum(static_cast<double>(share)));
 }
 
-// Where a row's most likely ids go.
+// The output for a row's top logprobs.
 struct TopList {
   int32_t* ids;
   double* logprobs;
