@@ -51,7 +51,7 @@ class Server:
 
     def __init__(self, name: str, command: Sequence[str], gone: threading.Event) -> None:
         self.name = name
-        # It only ties the process and becomes the server: without site and user settings that starts faster.
+        # -I -S: without site and user settings, the interpreter ties the process and becomes the server sooner.
         line = [sys.executable, "-I", "-S", _TIED, str(os.getpid()), "-m", *command]
         self._process = subprocess.Popen(
             line, stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True

@@ -62,7 +62,7 @@ WAYS: Mapping[str, Mapping[str, Any]] = {
     "INT4 in groups of 64": _INT4_64,
     "INT4 in groups of 64, activations INT8": _INT4_64 | _CODES,
 }
-"""What is set beside the defaults."""
+"""Settings besides the defaults."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Row:
 
 
 def main() -> None:
-    """Measure, print and write."""
+    """Measure, print and write the results."""
     parser = measurement(__doc__)
     parser.add_argument("words", nargs="*")
     arguments = parser.parse_args()
@@ -99,7 +99,7 @@ def main() -> None:
 
 
 def measured(path: Path, texts: Passages, oracle: Oracle, way: str, plain: float) -> Row:
-    """One way beside its oracle."""
+    """Measure one way against its oracle."""
     with cpu_model(path, max_length=LENGTH, max_batch=MOST_ROWS, **WAYS[way]) as model:
         expected: Tensor = oracle.logits(dequantized(model.weights.tensors))
         return Row(

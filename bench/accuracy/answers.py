@@ -34,7 +34,7 @@ from torch import Tensor
 from bench.common.page import ANSWERS, RESULTS, measurement
 
 ANSWER = 48
-"""Ids of an answer."""
+"""Ids per answer."""
 
 _LENGTH = 4096
 _TOKENS = 12_288
@@ -65,7 +65,7 @@ TALKS = (
         "Write a short poem about what we talked about.",
     ),
 )
-"""What is said at each turn."""
+"""Messages of the user at each turn."""
 
 WAYS: Sequence[tuple[str, KvCacheMode]] = (
     ("cpu", KvCacheMode.DEFAULT),
@@ -79,7 +79,7 @@ WAYS: Sequence[tuple[str, KvCacheMode]] = (
 
 @dataclass
 class Turn:
-    """What is asked, and what the reference answers.
+    """Ids of a turn, and the reference's answer.
 
     Attributes:
         logits: the reference's, before each id of the answer: [ids, vocab].
@@ -92,7 +92,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Nearness:
-    """How near answers are to the reference's; `alike` is None where a way was not asked for its own."""
+    """Similarity of answers to the reference's; `alike` is None for ways that do not generate their own."""
 
     same: float
     cosine: float
@@ -111,7 +111,7 @@ class Row:
 
 
 def main() -> None:
-    """Measure, print and write."""
+    """Measure, print and write the results."""
     arguments = measurement(__doc__).parse_args()
     path = smollm2()
     asked = conversations(path)
@@ -130,7 +130,7 @@ def main() -> None:
 
 @contextmanager
 def lanes_of(path: Path, backend: str, **changes: Any) -> Iterator[tuple[Lanes, str]]:
-    """Sequences on a backend, and its instruction set or number format."""
+    """Return sequences on a backend, and its instruction set or number format."""
     if backend == "torch":
         yield (
             Lanes(load(path, num_threads=0, max_length=_LENGTH, **changes), tokens=_TOKENS, block_size=_BLOCK),
@@ -142,10 +142,10 @@ def lanes_of(path: Path, backend: str, **changes: Any) -> Iterator[tuple[Lanes, 
 
 
 class Reader:
-    """Reads conversations, each in a sequence of its own that shares what others have computed.
+    """Reads conversations, each in a sequence of its own that shares blocks computed by others.
 
     Args:
-        lanes: where.
+        lanes: sequences on the backend.
     """
 
     def __init__(self, lanes: Lanes) -> None:
@@ -153,7 +153,7 @@ class Reader:
         self._known: list[Lane] = []
 
     def begin(self, ids: Sequence[int], room: int) -> Lane:
-        """A sequence that has read these ids, and has room for more."""
+        """Return a sequence that has read these ids, and has blocks for more."""
         pairs = [(_common(lane.ids[: lane.computed], ids[:-1]) // _BLOCK * _BLOCK, lane) for lane in self._known]
         shared, lane = max(pairs, key=lambda pair: pair[0], default=(0, None))
         begun = self._lanes.add(ids, room=room, shared=lane if shared else None, shared_tokens=shared)
@@ -162,12 +162,12 @@ class Reader:
         return begun
 
     def ask(self, lane: Lane, ids: Sequence[int]) -> None:
-        """Read what is said next."""
+        """Read the next message."""
         lane.ids += ids
         self._read(lane)
 
     def answer(self, lane: Lane) -> tuple[list[int], Tensor]:
-        """The most likely ids, and the logits before each."""
+        """Generate the most likely ids; return them, and the logits before each."""
         first = len(lane.scores) - 1
         for _ in range(ANSWER):
             lane.ids.append(int(lane.scores[-1].argmax()))
@@ -175,7 +175,7 @@ class Reader:
         return lane.ids[-ANSWER:], torch.stack(lane.scores[first : first + ANSWER])
 
     def follow(self, lane: Lane, ids: Sequence[int]) -> Tensor:
-        """Read an answer: the logits before each of its ids."""
+        """Read an answer; return the logits before each of its ids."""
         before = lane.scores[-1]
         after = self._lanes.follow(lane, ids)
         lane.scores.append(after[-1])
@@ -187,7 +187,7 @@ class Reader:
 
 
 def answered(reader: Reader, talks: Sequence[Sequence[list[int]]]) -> list[list[Turn]]:
-    """Conversations, of which what is asked at each turn is given, with the reader's answers."""
+    """Return conversations with the reader's answers to the given messages of each turn."""
     found = []
     for asked in talks:
         lane, turns = reader.begin(asked[0], _room(asked)), []
@@ -200,10 +200,10 @@ def answered(reader: Reader, talks: Sequence[Sequence[list[int]]]) -> list[list[
 
 
 def nearness(reader: Reader, talks: Sequence[Sequence[Turn]], *, own: bool) -> Nearness:
-    """How near to the reference a reader comes that reads the reference's conversations.
+    """Measure the similarity of a reader, on the reference's conversations, to the reference.
 
     Args:
-        own: let it give its own answers, too.
+        own: also generate its own answers.
     """
     got, expected, alike = [], [], []
     for turns in talks:
@@ -225,7 +225,7 @@ def nearness(reader: Reader, talks: Sequence[Sequence[Turn]], *, own: bool) -> N
 
 
 def conversations(path: Path) -> tuple[list[list[list[int]]], list[list[list[int]]]]:
-    """The ids of what is asked at each turn: about the text, and in talks."""
+    """Return the ids of the messages of each turn: about the text, and in talks."""
     tokenizer = load_tokenizer(open_model(str(path))).tokenizer
     text = TEXT.read_text("utf-8")
 
@@ -239,12 +239,12 @@ def conversations(path: Path) -> tuple[list[list[list[int]]], list[list[list[int
 
 
 def _room(asked: Sequence[Sequence[int]]) -> int:
-    """Ids that come after the first turn's."""
+    """Return the number of ids after the first turn's."""
     return sum(map(len, asked[1:])) + len(asked) * ANSWER
 
 
 def _common(first: Sequence[int], second: Sequence[int]) -> int:
-    """Ids that both begin with."""
+    """Return the length of the common prefix."""
     pairs = zip(first, second, strict=False)
     return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))
 

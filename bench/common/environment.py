@@ -15,10 +15,10 @@ CALLS = "HEADRACE_BENCH_CALLS"
 
 
 def installed(variable: str) -> Path | None:
-    """Return what a variable names; None where it is not set.
+    """Return the path that a variable names; None if it is not set.
 
     Raises:
-        SystemExit: it names something that is not there.
+        SystemExit: the path does not exist.
     """
     text = os.environ.get(variable)
     if not text:
@@ -47,7 +47,7 @@ def given(variable: str) -> str:
 
 @contextmanager
 def variable_set(variable: str, value: str | Path) -> Iterator[None]:
-    """Set a variable for this process and those that it starts meanwhile."""
+    """Set a variable for this process, and those that it starts, within this context."""
     before = os.environ.get(variable)
     os.environ[variable] = str(value)
     try:

@@ -1,4 +1,4 @@
-"""What the machine can do at best, measured beside what is compared with it."""
+"""The machine's limits, measured in the same run as the results that are compared with them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Limits:
-    """The machine.
+    """Limits of the machine.
 
     Attributes:
-        load: load average of the last minute, when the measuring began.
+        load: load average of the last minute, at the start of the measurement.
         copy_gb_s: bytes that a copy reads and writes, in 10^9 a second; the best of a few.
         python_ns: nanoseconds of one round of an empty loop in Python.
         round_trip_us: microseconds of a call to a server of ours over loopback that does nothing, median.
@@ -38,18 +38,18 @@ class Limits:
 
 
 def measure(address: str, load: float) -> Limits:
-    """The machine's limits; `address` is that of a server with standard health."""
+    """Measure the machine's limits; `address` is that of a server with standard health."""
     return Limits(cpu_name(), len(os.sched_getaffinity(0)), load, _copy(), _python(), _round_trip(address))
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process and its threads so far, to a hundredth of a second."""
+    """Return the user and system time of a process and its threads so far, in seconds, to a hundredth."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICK
 
 
 def cpu_name() -> str:
-    """What the machine calls its processor."""
+    """Return the name of the machine's processor."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
 

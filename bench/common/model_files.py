@@ -1,4 +1,4 @@
-"""Writes the files of the models that are measured."""
+"""Writes the files of the measured models."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ _THETA = 1e6
 
 
 def make_smol(source: Path, folder: Path) -> None:
-    """The values of a GGUF file, in bfloat16."""
+    """Write the values of a GGUF file in bfloat16."""
     given = {"gguf_file": source.name, "dtype": torch.bfloat16, "quantization_config": GgufConfig(dequantize=True)}
     AutoModelForCausalLM.from_pretrained(source.parent, **given).save_pretrained(folder)
     AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name).save_pretrained(folder)
 
 
 def make_qwen(folder: Path, vocabulary: Path | None) -> None:
-    """The shape of Qwen2.5-0.5B with random weights in bfloat16.
+    """Write the shape of Qwen2.5-0.5B with random weights in bfloat16.
 
     Args:
-        vocabulary: a GGUF file with the tokenizer; None: one is made up, with as many ids.
+        vocabulary: a GGUF file with the tokenizer; None: a synthetic one with as many ids.
     """
     torch.manual_seed(0)
     rope = {"rope_type": "default", "rope_theta": _THETA}
     config = Qwen2Config(**_SHAPE, tie_word_embeddings=True, rope_parameters=rope, dtype="bfloat16")
     model: Any = Qwen2ForCausalLM(config)
     model.to(torch.bfloat16).save_pretrained(folder)
-    # Older readers look for it at the top.
+    # Older readers expect it at the top level.
     path = folder / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "rope_theta": _THETA}, indent=1))
     if vocabulary is None:
@@ -60,7 +60,7 @@ def make_qwen(folder: Path, vocabulary: Path | None) -> None:
 
 
 def _made_up_tokenizer() -> Tokenizer:
-    """One id a byte, and words that stand for nothing, as many as the shape has rows."""
+    """Return a tokenizer with an id per byte, and meaningless words for the shape's other rows."""
     words = [*sorted(ByteLevel.alphabet()), *(f"word{number}" for number in range(_VOCABULARY))]
     tokenizer = Tokenizer(BPE({word: number for number, word in enumerate(words[:_VOCABULARY])}, []))
     tokenizer.pre_tokenizer, tokenizer.decoder = ByteLevel(add_prefix_space=False), ByteLevelDecoder()
@@ -68,7 +68,7 @@ def _made_up_tokenizer() -> Tokenizer:
 
 
 def write_qwen_gguf(folder: Path, vocabulary: Path, target: Path) -> None:
-    """The shape's weights as a GGUF file in bfloat16, with the tokenizer of another GGUF file."""
+    """Write the shape's weights as a GGUF file in bfloat16, with the tokenizer of another GGUF file."""
     writer = gguf.GGUFWriter(target, "qwen2")
     writer.add_block_count(_SHAPE["num_hidden_layers"])
     writer.add_context_length(_SHAPE["max_position_embeddings"])
@@ -109,5 +109,5 @@ def _add(writer: gguf.GGUFWriter, name: str | None, tensor: torch.Tensor) -> Non
 
 
 def quantize(program: Path, source: Path, target: Path, form: str) -> None:
-    """A GGUF file in another format, by llama-quantize."""
+    """Convert a GGUF file to another format with llama-quantize."""
     subprocess.run([program, "--allow-requantize", source, target, form], check=True, stdout=subprocess.DEVNULL)

@@ -25,22 +25,22 @@ _QUANTIZED = ("Q4_0", "Q8_0", "BF16")
 
 @dataclass(frozen=True)
 class BenchModels:
-    """Where the models are.
+    """Paths of the measured models.
 
     Args:
-        root: a folder.
+        root: their folder.
     """
 
     root: Path
 
     @classmethod
     def chosen(cls) -> BenchModels:
-        """By the environment, or the folder of this build."""
+        """Return the models of the folder that the environment names, or of this build's."""
         return cls(models_folder(_DEFAULT))
 
     @property
     def packaged(self) -> Path:
-        """SmolLM2 in Q4_1, as its package has it.
+        """Return SmolLM2 in Q4_1, from its package.
 
         Raises:
             SystemExit: the package is not installed.
@@ -53,19 +53,19 @@ class BenchModels:
         return found[0]
 
     def folder(self, model: str) -> Path:
-        """A model in bfloat16, "smol" or "qwen"."""
+        """Return the folder of a model in bfloat16, "smol" or "qwen"."""
         return self.root / f"{_STEMS[model]}-hf"
 
     def gguf(self, model: str, form: str) -> Path:
-        """A model as GGUF in one of llama.cpp's formats; perhaps it is not there."""
+        """Return the path of a model as GGUF in one of llama.cpp's formats; it may not exist."""
         return self.root / f"{_STEMS[model]}-{form}.gguf"
 
     def openvino(self, model: str, form: str) -> Path:
-        """The folder of a model for OpenVINO; perhaps it is not there."""
+        """Return the folder of a model for OpenVINO; it may not exist."""
         return self.root / f"ov-{model}-{form}"
 
     def make(self, vocabulary: Path | None = None) -> None:
-        """Make what is not there of the models in bfloat16."""
+        """Write the models in bfloat16 that do not exist yet."""
         if all(self.folder(model).exists() for model in MODELS):
             return
         from bench.common.model_files import make_qwen, make_smol
@@ -77,7 +77,7 @@ class BenchModels:
             make_qwen(self.folder("qwen"), vocabulary)
 
     def write_gguf(self, vocabulary: Path, quantize: Path) -> None:
-        """Write what llama.cpp is measured with."""
+        """Write the GGUF files that llama.cpp is measured with."""
         from bench.common.model_files import quantize as quantized
         from bench.common.model_files import write_qwen_gguf
 
@@ -91,7 +91,7 @@ class BenchModels:
 
 
 def main() -> None:
-    """Make them."""
+    """Write the models."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--vocabulary", type=Path, help="a GGUF file with Qwen2's tokenizer")
     parser.add_argument("--quantize", type=Path, help="the program llama-quantize; needs --vocabulary")

@@ -1,4 +1,4 @@
-"""The pages of results/: what commands write there, each between marks of its own, and what is written by hand."""
+"""The pages of results/: sections that commands write, each between its own marks, among text written by hand."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 RESULTS = Path(__file__).parents[1] / "results"
-"""Folder of pages and raw figures."""
+"""Folder of pages and raw results."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page that a command writes. Everything outside of such parts is written by hand.
+    """A section of a page that a command writes. Text outside of such sections is written by hand.
 
     Attributes:
         page: file in RESULTS.
-        name: unlike that of any other section of the page.
-        command: that writes it.
+        name: its name, unique within the page.
+        command: command that writes it.
     """
 
     page: str
@@ -25,7 +25,7 @@ class Section:
     command: str
 
     def replaced(self, page: str, text: str) -> str:
-        """The page with this text in the place of what the section had before.
+        """Return the page with the section's text replaced.
 
         Raises:
             ValueError: the page has no such section.
@@ -38,7 +38,7 @@ class Section:
         return f"{before}{begin}\n\n### Written by `{self.command}`\n\n{text}\n\n{end}{after}"
 
     def write(self, text: str) -> None:
-        """Put text into the page, in the place of what the section had before.
+        """Replace the section's text in the page.
 
         Raises:
             ValueError: the page has no such section.
@@ -66,10 +66,10 @@ SECTIONS = (
 
 
 def measurement(about: str | None) -> argparse.ArgumentParser:
-    """Make the parser of a command that measures and then writes, unless it is told not to (`write`).
+    """Return the parser of a command that measures and then writes, unless `write` is off.
 
     Args:
-        about: what it measures, as its module says it.
+        about: description of what it measures: the module's docstring.
     """
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--no-write", dest="write", action="store_false", help="leave the files as they are")

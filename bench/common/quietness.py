@@ -1,4 +1,4 @@
-"""Whether others use the machine meanwhile: a run waits for a quiet moment, and keeps what others used."""
+"""Detects load by other processes: a run waits for a quiet moment, and records the CPU cores that others used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import psutil
 T = TypeVar("T")
 
 LOUD = 0.2
-"""Cores that others may use before a run counts as disturbed."""
+"""CPU cores that others may use before a run counts as disturbed."""
 
 _CALM = 0.15
 _LOOK = 0.3
@@ -23,22 +23,22 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 @dataclass
 class Quietness:
-    """Watches the machine.
+    """Watches the machine's load.
 
     Args:
-        patience: seconds that a run waits at most for a quiet moment.
+        patience: maximum seconds that a run waits for a quiet moment.
     """
 
     patience: float = 20.0
 
     def wait(self) -> None:
-        """Until the machine is quiet, its own idle servers included; or long enough."""
+        """Wait until the machine is quiet, including its own idle servers, for at most `patience` seconds."""
         end = time.monotonic() + self.patience
         while self._used(lambda: time.sleep(_LOOK))[1] > _CALM and time.monotonic() < end:
             pass
 
     def watched(self, run: Callable[[], T]) -> tuple[T, float]:
-        """What a run returns, and the cores that processes other than this one and its descendants used meanwhile."""
+        """Return a run's result, and the CPU cores used by processes other than this one and its descendants."""
         own = _own_seconds()
         result, used, seconds = self._timed(run)
         return result, max(0.0, used - (_own_seconds() - own)) / seconds
@@ -54,13 +54,13 @@ class Quietness:
 
 
 def _busy_seconds() -> float:
-    """Of all cores since the machine began."""
+    """Return the busy seconds of all CPU cores since boot."""
     times = list(map(int, Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]))
     return (sum(times) - times[3] - times[4]) / _TICK
 
 
 def _own_seconds() -> float:
-    """Of this process and its descendants, so far."""
+    """Return the CPU seconds of this process and its descendants so far."""
     total = 0.0
     for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
         try:

@@ -76,12 +76,12 @@ class Parts:
         }
 
     def limits(self) -> Limits:
-        """Of the machine, now."""
+        """Measure the machine's limits now."""
         self._quietness.wait()
         return measure(self._peers.threads)
 
     def measure(self, part: str, results: Results) -> None:
-        """Measure a part, and put it with the results."""
+        """Measure a part, and add it to the results."""
         if part not in WORKLOADS:
             self.close()
         results.begin(part, self.limits(), self._count)
@@ -120,7 +120,7 @@ class Parts:
         results.put_comparison(workload.name, rows_of(workload, series, limits), series, limits)
 
     def _contestants(self, model: str) -> list[Contestant]:
-        """All that there are of a model. They stay up, idle, for the workloads that follow with the same one."""
+        """Return all contestants for a model. They stay up, idle, for later workloads with the same model."""
         if self._up is None or self._up[0] != model:
             self.close()
             servers = self._stack.enter_context(service())
@@ -136,7 +136,7 @@ class Parts:
 
 
 def main() -> None:
-    """Measure, print and write."""
+    """Measure, print and write the results."""
     arguments = _arguments()
     models = BenchModels.chosen()
     models.make()
@@ -159,7 +159,7 @@ def main() -> None:
 
 
 def one_thread_a_core() -> int:
-    """Threads that everybody computes with: the cores that this process may use."""
+    """Return the number of threads of every contestant: the CPU cores that this process may use."""
     return min(psutil.cpu_count(logical=False) or 1, len(os.sched_getaffinity(0)))
 
 

@@ -1,8 +1,8 @@
-"""When each native call of a step began and ended: kept by whoever computes, in a file that others read.
+"""Times of each native call of a step: recorded by the computing process, in a file that others read.
 
     HEADRACE_BENCH_CALLS=FILE python -m bench.cpu.call_record [arguments of headrace-engine]
 
-is headrace-engine with cores that keep such a record. A record costs a step two looks at the clock.
+is headrace-engine with cores that keep such a record, which costs a step two reads of the clock.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from headrace_engine.service.program.main import main as service_main
 from bench.common.environment import CALLS, given, variable_set
 
 RECORDED_ENGINE = ("-m", "bench.cpu.call_record")
-"""The engine service with such cores: what Python runs from the root of the repository."""
+"""Python's arguments for the engine service with such cores, from the root of the repository."""
 
 CORE_PROGRAM = (sys.executable, *RECORDED_ENGINE, "core")
-"""A core that keeps the record, for `launch_process`."""
+"""Command of a core that keeps the record, for `launch_process`."""
 
 _COUNT = struct.Struct("<Q")
 _CALL = struct.Struct("<dd")
 _ROOM = 1 << 14
-"""Calls that are remembered; later ones overwrite them."""
+"""Number of calls kept; later ones overwrite the oldest."""
 
 Call = tuple[float, float]
-"""Seconds of CLOCK_MONOTONIC, which `time.perf_counter` tells, at the beginning and at the end."""
+"""Begin and end in seconds of CLOCK_MONOTONIC, as of `time.perf_counter`."""
 
 
 class Record:
-    """The newest native calls of all processes that keep this record, of which one computes at a time."""
+    """The newest native calls of all processes that share this record, of which one computes at a time."""
 
     def __init__(self, path: str) -> None:
         with open(path, "r+b") as file:
             self._room = mmap.mmap(file.fileno(), 0)
 
     def calls(self, count: int) -> list[Call]:
-        """The newest ones, oldest first."""
+        """Return the newest calls, oldest first."""
         (end,) = _COUNT.unpack_from(self._room)
         return [_CALL.unpack_from(self._room, self._place(number)) for number in range(max(0, end - count), end)]
 
     def keep(self) -> None:
-        """Keep the record of this process from now on."""
+        """Record the calls of this process from now on."""
         run, clock = Program.run, time.perf_counter
 
         def recorded(program: Program, batch: Batch) -> None:
@@ -73,7 +73,7 @@ class Record:
 
 @contextmanager
 def new_record() -> Iterator[Record]:
-    """An empty record, which processes find that are started meanwhile."""
+    """Create an empty record for processes that are started within this context."""
     with tempfile.NamedTemporaryFile() as file:
         file.truncate(_COUNT.size + _ROOM * _CALL.size)
         with variable_set(CALLS, file.name):
@@ -81,7 +81,7 @@ def new_record() -> Iterator[Record]:
 
 
 def main() -> int:
-    """The service; with "core" and a number alone, a core on the socket of that number."""
+    """Run the service; with only "core" and a number, a core on the socket of that number."""
     if sys.argv[1:2] == ["core"]:
         Record(given(CALLS)).keep()
         return core_main(int(sys.argv[2]))

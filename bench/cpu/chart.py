@@ -23,7 +23,7 @@ _TITLES = {
 
 
 def draw(content: dict[str, Any], path: Path) -> None:
-    """Bars of ours and each peer's best, the floor as a line, for each comparison; no chart where there is none."""
+    """Draw bars of ours and each peer's best, and the floor as a line, for each comparison, if there are any."""
     rows = [row for row in content["comparisons"] if row["best"]]
     if not rows:
         return
@@ -41,7 +41,7 @@ def draw(content: dict[str, Any], path: Path) -> None:
 
 
 def _peers(series: list[dict[str, Any]], metric: str) -> dict[str, tuple[float, str]]:
-    """The best figure of each peer, and its format."""
+    """Return the best figure of each peer, and its format."""
     found: dict[str, tuple[float, str]] = {}
     for one in series:
         value, known = one["medians"][metric], found.get(one["who"])

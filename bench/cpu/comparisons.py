@@ -1,4 +1,4 @@
-"""Ours beside the best peer, with its floor: one row a workload, metric and format of ours."""
+"""Ours compared with the best peer, with the floor: a row per workload, metric and format of ours."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.peers.workloads import LESS_IS_BETTER, Workload, better
 
 
 def rows_of(workload: Workload, series: Sequence[Series], limits: Limits) -> list[dict[str, Any]]:
-    """All rows of one workload. Without peers the peer's fields are None."""
+    """Return all rows of one workload. Without peers, the peer's fields are None."""
     ours = [one for one in series if one.who == OURS]
     theirs = [one for one in series if one.who != OURS]
     found = []

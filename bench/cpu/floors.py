@@ -1,4 +1,4 @@
-"""What a workload takes at least on this machine: weights read once a step, products at the peak of their format."""
+"""Lower bounds of a workload on this machine: weights read once per step, products at the peak rate of their format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bench.peers.workloads import LESS_IS_BETTER, Workload
 
 @dataclass(frozen=True)
 class Shape:
-    """Weights of a model that enter products: of all layers, and of the head, which sees a sequence's last row."""
+    """Number of a model's weights in products: in all layers, and in the head, which computes only last rows."""
 
     layers: int
     head: int
@@ -27,9 +27,9 @@ class Floor:
     """The bounds of one format.
 
     Args:
-        limits: of the machine, measured in the same run.
-        weight_bytes: that a step reads.
-        bits: of a weight.
+        limits: limits of the machine, measured in the same run.
+        weight_bytes: bytes of weights that a step reads.
+        bits: bits per weight.
         codes: activations have 8 bits in products.
     """
 
@@ -40,18 +40,18 @@ class Floor:
 
     @property
     def peak(self) -> float:
-        """Operations a second of the format's products."""
+        """Operations per second of the format's products."""
         if self.codes:
             return self.limits.of("amx_int8", "vnni_int8") * 1e9
         return self.limits.of("amx_bf16", "vnni_int8" if self.bits < 16 else "dot_bf16") * 1e9
 
     def seconds(self, shape: Shape, tokens: int, last_rows: int) -> float:
-        """Of a step: what takes longer of reading the weights and multiplying them. Attention is not counted."""
+        """Return a step's seconds: the longer of reading and of multiplying the weights. Attention is not counted."""
         operations = 2.0 * (shape.layers * tokens + shape.head * last_rows)
         return max(self.weight_bytes / (self.limits.usual_memory * 1e9), operations / self.peak)
 
     def of(self, workload: Workload, metric: str) -> float:
-        """The metric at these bounds: no rate can be higher, no time lower."""
+        """Return the metric at these bounds: no rate can be higher, no time lower."""
         shape, prompts = SHAPES[workload.model], workload.prompts(0)
         count, tokens = len(prompts), sum(map(len, prompts))
         prefill, step = self.seconds(shape, tokens, count), self.seconds(shape, count, count)
@@ -64,5 +64,5 @@ class Floor:
 
 
 def fraction(metric: str, value: float, floor: float) -> float:
-    """How much of what is possible a figure is."""
+    """Return a figure as a fraction of what is possible."""
     return floor / value if metric in LESS_IS_BETTER else value / floor

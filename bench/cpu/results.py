@@ -20,11 +20,11 @@ _CHART = RESULTS / "cpu.png"
 
 
 class Results:
-    """All parts, of one machine.
+    """Results of all parts on one machine.
 
     Attributes:
-        content: as it is kept.
-        peers: which are missing, in words.
+        content: as stored.
+        peers: text that names the missing peers.
     """
 
     def __init__(self, content: dict[str, Any]) -> None:
@@ -33,10 +33,10 @@ class Results:
 
     @classmethod
     def of_this_machine(cls, *, whole: bool) -> Results:
-        """What there is of it; empty where everything is to be measured.
+        """Return the stored results of this machine; empty if all parts are to be measured.
 
         Raises:
-            SystemExit: what there is comes from another machine, and only parts are to be measured.
+            SystemExit: the stored results are of another machine, and only some parts are to be measured.
         """
         machine = {"cpu": cpu_name(), "cores": len(os.sched_getaffinity(0))}
         if whole or not _JSON.exists():
@@ -47,26 +47,26 @@ class Results:
         return cls(content)
 
     def begin(self, part: str, limits: Limits, rounds: int) -> None:
-        """A part is to be measured."""
+        """Note that a part is about to be measured."""
         date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
         self.content["date"], self.content["limits"] = date, asdict(limits)
         self.content["runs"][part] = {"date": date, "rounds": rounds, "limits": asdict(limits), "missing": self.peers}
 
     def put(self, part: str, found: Any) -> None:
-        """What a part measured."""
+        """Store the results of a part."""
         self.content[part] = found
 
     def put_comparison(
         self, workload: str, rows: Sequence[dict[str, Any]], series: Sequence[Series], limits: Limits
     ) -> None:
-        """What a workload measured; replaces its rows."""
+        """Store the results of a workload, replacing its rows."""
         others = [row for row in self.content["comparisons"] if row["workload"] != workload]
         self.content["comparisons"] = sorted([*others, *rows], key=lambda row: str(row["workload"]))
         self.content["runs"][workload]["limits"] = asdict(limits)
         self.content.setdefault("series", {})[workload] = [_kept(one) for one in series]
 
     def text(self) -> str:
-        """As Markdown."""
+        """Return the results as Markdown."""
         return tables.text(self.content)
 
     def write(self) -> None:

@@ -1,4 +1,4 @@
-"""Rounds of a workload: everybody answers once a round, one after the other, so that all meet the same machine."""
+"""Rounds of a workload: all contestants answer once per round, in turns, so that all see the same machine state."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ OURS = "headrace"
 _WARM = 200
 _MOST_BITS = 8
 _NEAR, _IN_REACH = 0.92, 0.6
-"""Shares of the best figure of the first round: a peer's format of its own best, and of the best of all peers."""
+"""Minimum shares of the first round's best figure: of the peer's own best, and of the best of all peers."""
 
 
 @dataclass
 class Series:
-    """What one contestant did in all rounds of a workload.
+    """Results of one contestant in all rounds of a workload.
 
     Attributes:
-        values: of each metric, one a round.
-        others: cores that other processes used meanwhile, one a round.
-        weight_bytes: of ours; None: of a peer.
+        values: values of each metric, by round.
+        others: CPU cores that other processes used, by round.
+        weight_bytes: bytes of our weights; None for a peer.
     """
 
     who: str
@@ -36,25 +36,25 @@ class Series:
     others: list[float] = field(default_factory=list)
 
     def middle(self, metric: str) -> float:
-        """The median of the quiet rounds; of all where none was quiet."""
+        """Return the median of the quiet rounds; of all rounds if none was quiet."""
         values = self.values[metric]
         quiet = [value for value, others in zip(values, self.others, strict=True) if others < LOUD]
         return median(quiet or values)
 
     def add(self, values: Mapping[str, float], others: float) -> None:
-        """One more round."""
+        """Add a round."""
         for metric, value in values.items():
             self.values.setdefault(metric, []).append(value)
         self.others.append(others)
 
     @property
     def disturbed(self) -> int:
-        """Rounds in which others used the machine."""
+        """Number of rounds in which others used the machine."""
         return sum(others >= LOUD for others in self.others)
 
 
 def series_of(contestant: Contestant) -> Series:
-    """An empty one."""
+    """Return an empty series."""
     form, weight_bytes = contestant.form, getattr(contestant, "weight_bytes", None)
     return Series(contestant.who, form.name, form.bits, form.codes, weight_bytes)
 
@@ -62,7 +62,7 @@ def series_of(contestant: Contestant) -> Series:
 def rounds(
     workload: Workload, contestants: Sequence[Contestant], count: int, quietness: Quietness, first: int = 0
 ) -> list[Series]:
-    """Ask everybody in turns.
+    """Run rounds of all contestants in turns.
 
     Args:
         first: number of the first round; prompts are by number.
@@ -75,7 +75,7 @@ def rounds(
 
 
 def tournament(workload: Workload, contestants: Sequence[Contestant], count: int, quietness: Quietness) -> list[Series]:
-    """One round of everybody, then the others of those who may be the best; see `qualified`."""
+    """Run one round of all contestants, then the other rounds of those that may be best; see `qualified`."""
     series = rounds(workload, contestants, 1, quietness)
     chosen = qualified(workload, series)
     best = [contestant for contestant, go_on in zip(contestants, chosen, strict=True) if go_on]
@@ -98,9 +98,9 @@ def _go_on(
 
 
 def qualified(workload: Workload, heats: Sequence[Series]) -> list[bool]:
-    """Who goes on: in one of the metrics, our best format of 4 bits and of 8; peers' formats near their own best.
+    """Select for each metric our best format of 4 bits and of 8, and peers' formats near their own best.
 
-    Peers that no metric has near the best of all peers are out.
+    Peers that are not near the best of all peers in any metric drop out.
     """
 
     def near(one: Series, others: Sequence[Series], share: float) -> bool:
@@ -129,7 +129,7 @@ def _best(series: Sequence[Series], metric: str) -> Series:
 def measured(
     workload: Workload, contestant: Contestant, number: int, quietness: Quietness
 ) -> tuple[Mapping[str, float], float]:
-    """The metrics of one round of one contestant, and the cores that others used meanwhile."""
+    """Return the metrics of one round of one contestant, and the CPU cores that others used."""
     prompts = workload.prompts(number)
     quietness.wait()
     answer, others = quietness.watched(lambda: contestant.answer(prompts, workload.new))

@@ -1,4 +1,4 @@
-"""How threads share cores with others, and how long a start takes."""
+"""Effects of sharing CPU cores with other processes, and the duration of a start."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SPIN = "while True: pass"
 
 
 def contention(models: BenchModels, peers: Peers, count: int, quietness: Quietness) -> list[dict[str, Any]]:
-    """W1's decode with 32 ids, alone and beside a process that never rests, bound to the first core."""
+    """Measure W1's decode with 32 ids, alone and next to a busy process on the first CPU core."""
     wanted = {"Q4_0", "int4"}
     with ExitStack() as stack:
         found: list[Contestant] = [stack.enter_context(service()).install(models, "smol", _FORM)]
@@ -65,7 +65,7 @@ def _competitor() -> Iterator[None]:
 
 
 def fewer_threads(models: BenchModels, count: int, quietness: Quietness) -> list[dict[str, Any]]:
-    """W1 with all cores, and with one thread less."""
+    """Measure W1 with a thread per CPU core, and with one thread less."""
     cores = psutil.cpu_count(logical=False) or 1
     if cores == 1:
         return []
@@ -83,7 +83,7 @@ def fewer_threads(models: BenchModels, count: int, quietness: Quietness) -> list
 
 
 def start_up(models: BenchModels, quietness: Quietness) -> dict[str, dict[str, float]]:
-    """Seconds until SmolLM2 is ready, nothing cached, then from packed cache: the model, and the whole process."""
+    """Measure the seconds until SmolLM2 is ready, uncached and from packed cache: the model, and the whole process."""
     seconds = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in ("cold", "cached"):

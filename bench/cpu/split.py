@@ -1,6 +1,6 @@
-"""Where the time of one request goes: W1 by every way that leads to the model, with each native call on record.
+"""Breakdown of one request's time: W1 by every path to the model, with each native call recorded.
 
-From one way to the next one part comes in between:
+Each path adds one part to the one before:
 
 - runner: the cpu backend alone, called in a loop.
 - in process: an engine in this process, with its core in a thread.
@@ -8,11 +8,10 @@ From one way to the next one part comes in between:
 - engine: an engine service, over gRPC.
 - gateway: a gateway before it.
 
-Of each way: the time from one id to the next, how much of it the native call takes, and what passes between two calls;
-how long after the end of its call an id is at its reader; and the CPU time of an id in each process, the prompt's
-included. The native call takes longer where others need the processors that it runs on. What a way takes over the time
-in process is compared round by round, as a machine that others use drifts. With a thread for each core, and with one
-less.
+For each path: the time from one id to the next, the part of it in the native call, and the time between two calls; the
+time from the end of its call until the reader has an id; and the CPU time of an id in each process, including the
+prompt's. The native call takes longer if others need its processors. The overhead of a path over the time in process is
+compared round by round, since the load of a shared machine drifts. With a thread per CPU core, and with one less.
 """
 
 from __future__ import annotations
@@ -47,16 +46,16 @@ _NEW = WORKLOADS["W1"].new
 _INSIDE = "in process"
 
 Cpu = Mapping[str, float]
-"""Seconds of CPU so far, by process."""
+"""CPU seconds so far, by process."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way that leads to the model.
+    """One path to the model.
 
     Attributes:
-        answer: asks for _NEW ids after a prompt; answers when they came, by `time.perf_counter`.
-        processes: those that work for it, by name.
+        answer: requests _NEW ids after a prompt; returns their arrival times by `time.perf_counter`.
+        processes: processes of the path, by name.
     """
 
     name: str
@@ -65,17 +64,17 @@ class Way:
     processes: Mapping[str, psutil.Process]
 
     def cpu(self) -> Cpu:
-        """What its processes used so far."""
+        """Return the CPU time of its processes so far."""
         return {name: sum(process.cpu_times()[:2]) for name, process in self.processes.items()}
 
 
 @dataclass
 class Series:
-    """What one way took, by round.
+    """Measurements of one path, by round.
 
     Attributes:
-        parts: milliseconds of an id by part, and microseconds of CPU by process.
-        others: cores that other processes used meanwhile.
+        parts: milliseconds per id by part, and CPU microseconds by process.
+        others: CPU cores that other processes used.
     """
 
     way: Way
@@ -84,7 +83,7 @@ class Series:
     others: list[float] = field(default_factory=list)
 
     def measure(self, prompt: list[int], record: Record, quietness: Quietness) -> None:
-        """One more round."""
+        """Measure a round."""
         quietness.wait()
         before = self.way.cpu()
         arrivals, others = quietness.watched(lambda: self.way.answer(prompt))
@@ -94,17 +93,17 @@ class Series:
 
     @property
     def quiet(self) -> set[int]:
-        """Numbers of the quiet rounds; of all where none was quiet."""
+        """Return the numbers of the quiet rounds; of all rounds if none was quiet."""
         every = range(len(self.others))
         return {number for number in every if self.others[number] < LOUD} or set(every)
 
     def over(self, other: Series) -> float:
-        """How much more time an id takes than by another way: the median of the rounds in which both were quiet."""
+        """Return the extra time per id over another path: the median of the rounds in which both were quiet."""
         rounds = self.quiet & other.quiet or self.quiet
         return median(self.parts[one]["ms"] / other.parts[one]["ms"] for one in rounds) - 1
 
     def row(self) -> dict[str, Any]:
-        """Medians of the quiet rounds."""
+        """Return the medians of the quiet rounds."""
         quiet = self.quiet
         parts = {name: round(median(self.parts[one][name] for one in quiet), 3) for name in self.parts[0]}
         cpu = {name: round(median(self.cpu[one][name] for one in quiet)) for name in self.cpu[0]}
@@ -112,10 +111,10 @@ class Series:
 
 
 def _parts(arrivals: Arrivals, record: Record) -> dict[str, float]:
-    """Milliseconds of an id of one answer.
+    """Return the milliseconds per id of one answer, by part.
 
     Raises:
-        RuntimeError: the newest calls on record are not those of this answer.
+        RuntimeError: the newest recorded calls are not those of this answer.
     """
     calls = record.calls(_NEW)
     counts = list(accumulate(count for _, count in arrivals))
@@ -134,7 +133,7 @@ def _parts(arrivals: Arrivals, record: Record) -> dict[str, float]:
 
 
 def split(models: BenchModels, count: int, quietness: Quietness) -> dict[str, Any]:
-    """Medians of all ways, in turns."""
+    """Measure all paths in turns; return their medians."""
     cores = psutil.cpu_count(logical=False) or 1
     with ExitStack() as stack:
         record = stack.enter_context(new_record())
@@ -182,7 +181,7 @@ def _asking(client: Client, form: OurForm) -> Callable[[list[int]], Arrivals]:
 
 @contextmanager
 def _own_core() -> Iterator[Client]:
-    """A client of an engine in this process whose cores are processes."""
+    """Return a client of an engine in this process, with cores in processes of their own."""
     configure_library()
     launcher = partial(launch_process, program=CORE_PROGRAM)
     with Client(InProcessTransport(partial(Engine, EngineOptions(), launcher))) as client:
@@ -190,7 +189,7 @@ def _own_core() -> Iterator[Client]:
 
 
 def _new_core(parent: psutil.Process, start: Callable[[], object]) -> psutil.Process:
-    """The process that starting a model makes."""
+    """Return the process that starting a model creates."""
     before = parent.children()
     start()
     return next(child for child in parent.children() if child not in before and "core" in child.cmdline())

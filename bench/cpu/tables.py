@@ -1,4 +1,4 @@
-"""What `python -m bench.cpu` writes into results/cpu.md."""
+"""Tables that `python -m bench.cpu` writes into results/cpu.md."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from bench.peers.workloads import UNITS
 
 
 def text(content: dict[str, Any]) -> str:
-    """All parts that there are."""
+    """Return the text of all parts measured."""
     parts = [_machine(content), *_comparisons(content), *_everybody(content)]
     parts += [show(content[name]) for name, show in _TABLES.items() if name in content]
     return "\n\n".join(parts)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table of Markdown."""
+    """Return a Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
@@ -58,7 +58,7 @@ def _comparison(row: dict[str, Any]) -> list[str]:
 
 
 def _everybody(content: dict[str, Any]) -> Iterator[str]:
-    """Medians of everybody, peers too."""
+    """Return the medians of all contestants, including peers."""
     for workload, series in content.get("series", {}).items():
         run = content["runs"][workload]
         metrics = [row["metric"] for row in content["comparisons"] if row["workload"] == workload]

@@ -1,4 +1,4 @@
-"""Whole steps of real models, by the cpu backend's runner: one native call each, without any service."""
+"""Whole steps of real models by the cpu backend's runner: one native call each, without a service."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class WholeStep:
     """A batch of one kind.
 
     Attributes:
-        sequences: of it.
-        start: tokens that each has before.
-        length: tokens of each.
+        sequences: number of sequences.
+        start: context tokens of each.
+        length: tokens of each in the step.
     """
 
     name: str
@@ -43,7 +43,7 @@ class WholeStep:
     length: int
 
     def steps(self) -> list[SequenceStep]:
-        """For the runner."""
+        """Return the steps for the runner."""
         return [
             SequenceStep(
                 token_ids=random_ids(self.length, number),
@@ -64,7 +64,7 @@ STEPS = (
 
 @contextmanager
 def runner(models: BenchModels, model: str, form: OurForm) -> Iterator[CpuRunner]:
-    """A loaded model with room for BATCH sequences."""
+    """Return a loaded model with a pool for BATCH sequences."""
     settings: dict[str, Any] = {
         name: _ENUMS.get(name, lambda value: value)(value) for name, value in form.settings.items()
     }
@@ -89,7 +89,7 @@ def runner(models: BenchModels, model: str, form: OurForm) -> Iterator[CpuRunner
 
 
 def timed_steps(models: BenchModels, model: str, form: OurForm, limits: Limits) -> Iterator[dict[str, Any]]:
-    """Each kind of step of one format: milliseconds, and what part of its bound it reaches."""
+    """Measure each kind of step in one format: milliseconds, and the fraction of its bound."""
     with runner(models, model, form) as loaded:
         floor = Floor(limits, loaded.size().weight_bytes, form.form.bits, form.form.codes)
         for kind in STEPS:
@@ -117,7 +117,7 @@ def _times(loaded: CpuRunner, steps: list[SequenceStep]) -> list[float]:
 
 
 def alone(loaded: CpuRunner, prompt: list[int], new: int) -> Arrivals:
-    """Draw ids after a prompt of one sequence; when each came, by `time.perf_counter`."""
+    """Generate ids after a prompt of one sequence; return the time of each by `time.perf_counter`."""
     blocks, ids, start = range(_BLOCKS), list(prompt), 0
     arrivals: list[tuple[float, int]] = []
     while len(arrivals) < new:
