@@ -15,7 +15,7 @@ using Unit = Pack<uint32_t, 4>;
 constexpr int kThreads = 256;
 constexpr int kUnitsOfThread = 8;  // at most, before a piece is split among more thread blocks
 
-// Grid: (part of a piece, piece of a block, pair).
+// Grid: (part of a piece, piece of a block, pair of blocks).
 __global__ void __launch_bounds__(kThreads) copy_blocks_kernel(const __grid_constant__ CoreCopyBlocks args) {
   const int64_t units = args.bytes / static_cast<int64_t>(sizeof(Unit));
   for (int64_t pair = blockIdx.z; pair < args.count; pair += gridDim.z) {

@@ -50,7 +50,7 @@ __device__ XFragments x_fragments(const Stage<Bits, XTiles>& stage, int half, in
   return found;
 }
 
-// Adds the products of a step with 32 of its inputs, which share their scales.
+// Add the products of 32 inputs of a step, which share their scales.
 template <typename T, int Bits, int XTiles, bool Offsets>
 __device__ void multiply_half(const Stage<Bits, XTiles>& stage, const CoreCoded& matrix,
                               const Decoder<T, Bits>& decoder, int half, Sums<XTiles>& sums) {

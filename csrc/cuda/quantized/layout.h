@@ -4,9 +4,9 @@
 // A step has a chunk of 16 bytes a lane for each 16 outputs (4 bits: 64 inputs), or for each 16 outputs and 32 inputs
 // (8 bits). A fragment of 16 inputs takes 8 codes of a lane: those of its register i, whose two elements are
 //   4 bits: nibbles i and i + 4 of a word     8 bits: bytes i % 2 and i % 2 + 2 of word i / 2, with their top bits
-//   turned
-// Behind the codes of all tiles come their scales, then their offsets, if there are any: [tiles][groups][64], of which
-// eight neighbours are those of one lane: of output 16 m + 8 h + g of the tile, number 8 g + 2 m + h.
+//   flipped
+// The codes of all tiles are followed by their scales, then by offsets if any: [tiles][groups][64], ordered so that the
+// eight of a lane are contiguous: output 16 m + 8 h + g of the tile has index 8 g + 2 m + h.
 #pragma once
 
 #include <cstdint>

@@ -52,7 +52,7 @@ __device__ void for_each(const SampleShared& shared, Use use) {
   if (i < shared.listed) use(shared.ids[i], shared.logits[i]);
 }
 
-// Orders first by logit, then the lower id before the higher; above 0.
+// Return a key, above 0, that orders by logit, then by descending id.
 __device__ inline uint64_t order_of(int64_t id, float logit) {
   return static_cast<uint64_t>(key_of(logit)) << 32 | (0xffffffffu - static_cast<uint32_t>(id));
 }

@@ -213,7 +213,7 @@ void mix_two_columns(const float* weights, const std::byte* values, int64_t toke
   _tile_stored(3, mixed[1] + kTileRows * dim, stride);
 }
 
-// Mixes the values for up to 32 queries. At the end entries may be computed twice, with the same result.
+// Add the weighted values for up to 32 queries. The last entries may be computed twice, with the same result.
 void mix_tiles(const Attend& job, int64_t q, int64_t rows, const std::byte* values, int64_t tokens) {
   float* mixed = job.part.mixed + q * job.dim;
   const auto entry = [&](int64_t d) { return mixed + (d < job.dim ? d : job.dim - 16); };

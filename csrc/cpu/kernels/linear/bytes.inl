@@ -19,7 +19,7 @@ float group_sum(const Planes& planes, int64_t padded, int64_t row, int64_t first
   return total;
 }
 
-// sum += product * scale + x_sum * offset, where a product comes in planes.
+// sum += product * scale + x_sum * offset, for a product in planes.
 template <int kPlanes>
 [[gnu::always_inline]] inline Vec add_product(const __m512i* planes, int64_t apart, const Affine& affine, Vec x_sum,
                                               Vec sum) {

@@ -1,6 +1,6 @@
 // Changes of logits by requests (CoreLogitChanges), and top logprobs.
 
-// Copies the logits of allowed ids; the others become -inf.
+// Copy the logits of allowed ids; the others become -inf.
 void copy_allowed(const CoreLogitChanges& changes, const float* own, int64_t n, float* logits) {
   for (int64_t first = 0; first < n; first += 32) {
     const int64_t count = n - first < 32 ? n - first : 32;
@@ -21,7 +21,8 @@ template <typename Change>
   }
 }
 
-// Return the changed logits, in room, or the original ones without changes; ids that may not be sampled become -inf.
+// Return the changed logits, written to the scratch buffer `room`, or without changes the original ones. Ids that may
+// not be sampled become -inf.
 const float* changed_logits(const CoreLogitChanges* changes, const float* own, int64_t n, float* room) {
   if (changes == nullptr) return own;
   if (changes->allowed != nullptr) {

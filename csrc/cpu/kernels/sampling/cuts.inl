@@ -17,7 +17,7 @@ uint32_t begin_with(Vec numbers, uint32_t key, uint32_t known) {
   return equal_bits(numbers + Vec::zero(), known, bits);
 }
 
-// Adds the weights of numbers whose keys begin with the known bits of `prefix` to the bins of their next digits.
+// Add the weights of numbers whose keys start with the known bits of `prefix` to the bins of their next digits.
 void fill_bins(const Weighted& all, uint32_t prefix, uint32_t known, int shift, int64_t digits, double* bins) {
   for (int64_t digit = 0; digit < digits; digit++) bins[digit] = 0;
   for (int64_t i = 0; i < all.count; i += Vec::kLanes) {
