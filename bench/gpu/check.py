@@ -35,16 +35,16 @@ from bench.gpu.shapes import LLAMA, SMOL, TINY
 
 ROOT = Path(__file__).parents[2]
 H100 = (3.0e12, 798e12)
-"""Bytes a second of a copy, and operations a second of a bfloat16 product, as they were measured on another H100."""
+"""Bytes per second of a copy, and operations per second of a bfloat16 product, as measured on another H100."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured.
+    """Sizes of the measurements.
 
     Attributes:
         copied: bfloat16 numbers of the copy.
-        side: of the square matrices of the product.
+        side: side of the square matrices of the product.
         layer: the decoder whose ops are measured.
         shapes: the decoders that are measured whole, by name.
     """
@@ -75,10 +75,10 @@ def predict() -> None:
 
 
 def check_card() -> int:
-    """Test and measure the card; returns the exit status.
+    """Test and measure the card; return the exit status.
 
     Raises:
-        SystemExit: there is no card that can be used; says what to do.
+        SystemExit: there is no usable card; says what to do.
     """
     try:
         cards.check_card(0)
@@ -98,9 +98,9 @@ def measure(device: Device, card: str, plan: Plan, results: Path) -> str:
     """Measure everything, and add it to the results.
 
     Args:
-        card: what the card is called.
-        plan: how much is measured.
-        results: a file of one JSON object a line.
+        card: name of the card.
+        plan: sizes of the measurements.
+        results: file of one JSON object per line.
 
     Returns:
         The tables.
@@ -126,7 +126,7 @@ def _decode_part(name: str, plan: Plan, found: tuple[float, float], measured: Se
 
 
 def library() -> Path:
-    """The folder that the environment names, or one in which nvcc builds the library for this card."""
+    """Return the folder that the environment names, or one in which nvcc builds the library for this card."""
     named = os.environ.get(NATIVE_VARIABLE)
     if named:
         return Path(named)
@@ -138,13 +138,13 @@ def library() -> Path:
 
 
 def kernel_tests(which: str, patterns: Sequence[str] = _TESTS) -> list[str]:
-    """What pytest is told, so that it tests a library with no plugin and no settings of the project.
+    """Return pytest's arguments for testing a library without the project's plugins and settings.
 
-    The folders engine_service and tests are where Python looks for modules.
+    The folders engine_service and tests must be on Python's module path.
 
     Args:
-        which: the library, "cuda" or "sim", as -k of pytest takes it.
-        patterns: of the names of files.
+        which: the library, "cuda" or "sim", for pytest's -k.
+        patterns: patterns of file names.
     """
     folder = ROOT / "tests" / "native"
     files = [str(file) for pattern in patterns for file in sorted(folder.rglob(pattern))]
@@ -153,14 +153,14 @@ def kernel_tests(which: str, patterns: Sequence[str] = _TESTS) -> list[str]:
 
 
 def _test() -> int:
-    """The exit status of the tests on the card."""
+    """Run the tests on the card; return their exit status."""
     folders = os.pathsep.join(str(ROOT / name) for name in ("proto", "engine_service", "tests"))
     command = [sys.executable, "-m", "pytest", *kernel_tests("cuda")]
     return subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": folders}, check=False).returncode
 
 
 def main() -> int:
-    """Run what was asked for."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--predict", action="store_true", help="write the floors for an H100, and measure nothing")
     parser.add_argument("--device", choices=("cuda", "sim"), default="cuda")

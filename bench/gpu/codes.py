@@ -1,4 +1,4 @@
-"""Random weights in codes, as `weight_quant` would make them of a model, packed for the kernels of a device."""
+"""Random quantized weights, in the formats of `weight_quant`, packed for the kernels of a device."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SCALE_BYTES = 2
 
 
 def coded_bytes(shapes: Mapping[str, tuple[int, ...]], weights: WeightQuant) -> float:
-    """Bytes of the codes of matrices and of their scales, without what fills them up."""
+    """Return the bytes of quantized matrices and their scales, without padding."""
     matrices = [_matrix(name, *shape, weights) for name, shape in shapes.items() if len(shape) == 2]
     return sum(
         matrix.outputs * (_BYTES[matrix.format] * matrix.inputs + _SCALE_BYTES * (1 + matrix.offsets) * matrix.groups)
@@ -36,9 +36,9 @@ def coded_bytes(shapes: Mapping[str, tuple[int, ...]], weights: WeightQuant) -> 
 
 
 def coded_weights(spec: DecoderSpec, device: Device, weights: WeightQuant) -> dict[str, QuantizedWeight]:
-    """All matrices of a decoder by name, those that share their input in one.
+    """Return all matrices of a decoder by name, those that share their input as one.
 
-    Layers have the same values, each in memory of its own: only the first is packed.
+    Layers have equal values, each in memory of its own: only the first is packed.
     """
     shapes = {name: shape for name, shape in expected_shapes(spec).items() if len(shape) == 2}
     together = list(sharing_input(spec))
@@ -84,9 +84,9 @@ def _pack(device: Device, matrix: Matrix) -> _Packed:
 
 
 def _rows(matrix: Matrix, count: int, seed: int) -> MatrixRows:
-    """Weights around zero that keep the length of what they are multiplied with."""
+    """Return weights around zero that preserve the norm of vectors they are multiplied with."""
     codes = _CODES[matrix.format]
-    # Equally likely codes are spread by codes ÷ √12.
+    # The standard deviation of equally likely codes is codes ÷ √12.
     scale = 12**0.5 / codes * matrix.inputs**-0.5
     numbers = np.random.default_rng(seed).integers(0, codes, (count, matrix.inputs), dtype=np.uint8)
     scales = np.full((count, matrix.groups), scale, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""What the ops of a decoder move and compute at least."""
+"""Lower bounds of the bytes that a decoder's ops move, and of their operations."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from headrace_engine.models.spec import DecoderSpec
 from bench.gpu.shapes import BFLOAT16, KV_BYTES
 
 GROUP = 128
-"""Weights in codes that share a scale."""
+"""Number of quantized weights that share a scale."""
 
 CODES = ("int8", "fp8")
-"""Of rows that are multiplied with weights of the same kind."""
+"""Formats of quantized rows, multiplied with weights of the same format."""
 
 FLASH_OP = "prefill_attention bfloat16 (torch)"
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How much is measured: more than the 50 MB of an H100's cache, so that memory is what is measured.
+    """Sizes of the ops: larger than the 50 MB of an H100's cache, so that memory is measured.
 
     Attributes:
-        rows: of ops on many rows.
-        few: of products with codes; at most 64.
-        draws: rows of logits of which one id each is drawn.
-        sequences, context: of decode attention.
+        rows: rows of ops on many rows.
+        few: rows of products with quantized weights; at most 64.
+        draws: rows of logits from which an id each is sampled.
+        sequences, context: size of decode attention.
         chunk: rows of a prompt that attends to itself.
-        repeats: of an op in one captured graph.
+        repeats: repetitions of an op in one captured graph.
     """
 
     rows: int
@@ -45,18 +45,18 @@ SHORT = Scale(rows=5, few=3, draws=2, sequences=2, context=40, chunk=20, repeats
 
 @dataclass(frozen=True)
 class Cost:
-    """What an op must move, and how many operations of bfloat16 products it is."""
+    """Bytes that an op must move, and its operations of bfloat16 products."""
 
     moved: float
     computed: float = 0.0
 
     def floor(self, copy: float, products: float) -> float:
-        """Seconds, at bytes and operations a second."""
+        """Return the minimum seconds at these bytes and operations per second."""
         return max(self.moved / copy, self.computed / products)
 
 
 def costs(spec: DecoderSpec, scale: Scale) -> dict[str, Cost]:
-    """Of each op, by name: what is read once and written once."""
+    """Return the cost of each op by name: everything is read once and written once."""
     rows, hidden, inner = scale.rows, spec.hidden_size, spec.intermediate_size
     row = BFLOAT16 * hidden
     fused = spec.query_width + 2 * spec.kv_width
@@ -69,7 +69,7 @@ def costs(spec: DecoderSpec, scale: Scale) -> dict[str, Cost]:
         "gated_rows": Cost(3.0 * BFLOAT16 * rows * inner),
         "linear (cuBLAS)": Cost(BFLOAT16 * (rows * (hidden + inner) + inner * hidden), 2.0 * rows * inner * hidden),
     }
-    for codes in CODES:  # Which are multiplied at twice the speed of bfloat16.
+    for codes in CODES:  # multiplied at twice the speed of bfloat16
         moved = rows * (hidden + BFLOAT16 * inner) + inner * hidden
         found[f"linear {codes} rows (torch)"] = Cost(float(moved), float(rows * inner * hidden))
     for kv, size in KV_BYTES.items():

@@ -1,4 +1,4 @@
-"""What a decoder of a shape takes on a device: prompts, then steps of one token a sequence, launched one ahead."""
+"""Times of a decoder on a device: prompts, then steps of one token per sequence, launched one ahead."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from bench.gpu.shapes import BLOCK_SIZE, KV_BYTES, NUMBERS, Stored, random_model
 
 _GREEDY = SamplingParams(temperature=0)
 _WARM = 20
-"""Tokens of a run that is not measured."""
+"""Tokens of the run before the measured one."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """Requests that come at once.
+    """Requests that arrive at once.
 
     Attributes:
-        batches: how many, one run each.
+        batches: numbers of requests, a run each.
         prompt, new: ids of each prompt and of each answer.
-        rows: prompt ids in a step at most.
+        rows: maximum prompt ids in a step.
     """
 
     batches: tuple[int, ...]
@@ -38,12 +38,12 @@ class Load:
 
     @property
     def blocks(self) -> int:
-        """Blocks of a sequence."""
+        """Number of blocks of a sequence."""
         return -(-(self.prompt + self.new) // BLOCK_SIZE)
 
     @property
     def at_once(self) -> int:
-        """Prompts in a step."""
+        """Number of prompts in a step."""
         return max(1, self.rows // self.prompt)
 
 
@@ -53,12 +53,12 @@ SHORT = Load((1, 3), prompt=17, new=3, rows=34)
 
 @dataclass(frozen=True)
 class Measured:
-    """One batch.
+    """Measurements of one batch.
 
     Attributes:
-        prompt_s: until all first ids were drawn.
-        step_s: of one token for each sequence, median.
-        tokens_s: ids drawn a second, prompts included.
+        prompt_s: seconds until all first ids were sampled.
+        step_s: seconds of a step of one token per sequence, median.
+        tokens_s: ids sampled per second, including the time of prompts.
     """
 
     batch: int
@@ -68,7 +68,7 @@ class Measured:
 
 
 def step_cost(spec: DecoderSpec, batch: int, context: int, stored: Stored = NUMBERS) -> tuple[float, float]:
-    """Bytes and operations of a step of one token a sequence."""
+    """Return the bytes and operations of a step of one token per sequence."""
     tokens = batch * context * spec.num_layers
     kept = 2.0 * tokens * spec.num_kv_heads * KV_BYTES[stored.kv](spec.head_dim)
     attended = 4.0 * tokens * spec.query_width
@@ -76,7 +76,7 @@ def step_cost(spec: DecoderSpec, batch: int, context: int, stored: Stored = NUMB
 
 
 def prompt_cost(spec: DecoderSpec, batch: int, load: Load, stored: Stored = NUMBERS) -> tuple[float, float]:
-    """Bytes and operations of all prompts: weights once a step, the head for the last token of each prompt."""
+    """Return the bytes and operations of all prompts: weights once per step, the head for each prompt's last token."""
     head = spec.vocab_size * spec.hidden_size
     multiplied = batch * (load.prompt * (weight_values(spec) - head) + head)
     attended = 2.0 * batch * load.prompt * (load.prompt + 1) * spec.query_width * spec.num_layers
@@ -85,7 +85,7 @@ def prompt_cost(spec: DecoderSpec, batch: int, load: Load, stored: Stored = NUMB
 
 
 def measure(spec: DecoderSpec, device: Device, load: Load, stored: Stored = NUMBERS) -> list[Measured]:
-    """Run the load at each batch: once with few tokens, so that everything is loaded and chosen, and then all of it."""
+    """Run the load at each batch: first with few tokens, as a warm-up, then all of it."""
     largest = max(load.batches)
     model = random_model(spec, device, Sizes(load.rows, largest, load.blocks, BLOCK_SIZE), stored)
     steps = StepRunner(model, model.pool(largest * load.blocks))
@@ -112,7 +112,7 @@ def _run(steps: StepRunner, spec: DecoderSpec, load: Load, batch: int, new: int)
 
 
 def _generate(steps: StepRunner, load: Load, drawn: list[int], new: int) -> list[float]:
-    """Seconds from one step's ids to the next one's. Ids stay on the device: each step is launched before they come."""
+    """Return the seconds between steps' ids. Each step is launched before the last one's ids leave the device."""
     times, at = [], time.perf_counter()
     known = [_step(load, number, [token], load.prompt, 1) for number, token in enumerate(drawn)]
     flight = steps.launch(known)

@@ -1,4 +1,4 @@
-"""What a card cannot do better, and what was predicted of it before anything was measured."""
+"""Limits of a card, and predictions made before anything was measured."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from bench.gpu.decode import Load, Measured, prompt_cost, step_cost
 from bench.gpu.shapes import NUMBERS, Stored
 
 Limits = tuple[float, float]
-"""Bytes a second of a copy, and operations a second of a bfloat16 product."""
+"""Bytes per second of a copy, and operations per second of a bfloat16 product."""
 
 _STEP_SHARE, _PROMPT_SHARE = 0.8, 0.6
-"""Of the limits: what steps of one token are predicted to reach, and prompts."""
+"""Predicted fractions of the limits: of steps of one token, and of prompts."""
 _KERNEL_S, _LAYER_KERNELS, _OTHER_KERNELS = 1.5e-6, 10, 7
-"""A kernel in a captured step takes this beside its work; kernels of a layer, and of the rest of a step."""
+"""Seconds of overhead of a kernel in a captured step; number of kernels per layer, and in the rest of a step."""
 _EAGER_S, _EAGER_LAYER_KERNELS = 5e-6, 25
-"""The same for a model of transformers, whose kernels Python launches one by one."""
+"""The same for a model in transformers, whose kernels Python launches one by one."""
 
 
 @dataclass(frozen=True)
 class Expected:
-    """Of one figure; None where nothing can be said.
+    """Expectation of one figure; None if unknown.
 
     Attributes:
         limit: the floor of a time, the ceiling of a rate.
-        predicted: as it was thought to come out.
+        predicted: the predicted figure.
     """
 
     limit: float | None
@@ -36,14 +36,14 @@ class Expected:
 
 
 def figures(found: Measured) -> dict[str, float]:
-    """What is kept of a measurement, by name and unit."""
+    """Return the figures of a measurement, by name and unit."""
     return {"step ms": 1e3 * found.step_s, "prompts ms": 1e3 * found.prompt_s, "ids/s": found.tokens_s}
 
 
 def decoding(
     spec: DecoderSpec, load: Load, batch: int, limits: Limits, stored: Stored = NUMBERS, *, eager: bool = False
 ) -> Mapping[str, Expected]:
-    """Of a load, by the names of `figures`."""
+    """Return the expectations of a load, by the names of `figures`."""
     step = Cost(*step_cost(spec, batch, load.prompt + load.new // 2, stored)).floor(*limits)
     prompts = Cost(*prompt_cost(spec, batch, load, stored)).floor(*limits)
     launches = _launches(spec, eager)

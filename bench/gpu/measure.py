@@ -49,13 +49,13 @@ _GO_ON = 75
 
 @dataclass(frozen=True)
 class Target:
-    """Where cases are measured, and kept.
+    """The device on which cases are measured, and the file of their results.
 
     Attributes:
-        card: what the card is called.
-        limits: of the card, measured in this run.
-        results: where they are kept.
-        code: digest of what is measured.
+        card: name of the card.
+        limits: limits of the card, measured in this run.
+        results: file of the results.
+        code: digest of the measured code.
     """
 
     device: Device
@@ -65,7 +65,7 @@ class Target:
     code: str
 
     def left(self, part: str, cases: Sequence[Case], again: bool) -> list[Case]:
-        """What has not been measured by this code on this card."""
+        """Return the cases not yet measured with this code on this card."""
         if again:
             return list(cases)
         kept = {
@@ -76,7 +76,7 @@ class Target:
         return [case for case in cases if case.name not in kept]
 
     def run(self, part: str, case: Case) -> Record:
-        """Measure a case and keep it, or why it failed."""
+        """Measure a case, and record it or why it failed."""
         try:
             found, error = dict(case.measure(self.device)), ""
         except Exception as raised:
@@ -88,11 +88,11 @@ class Target:
 
 
 def measure(target: Target, part: str, cases: Sequence[Case], began: float, limit: float) -> int:
-    """Measure cases while there is time; the exit status.
+    """Measure cases while there is time; return the exit status.
 
     Args:
-        began: by time.monotonic().
-        limit: seconds from then in which the longest case so far must fit once more.
+        began: start, by time.monotonic().
+        limit: seconds from the start within which another case as long as the longest so far must fit.
     """
     longest = 0.0
     for number, case in enumerate(cases):
@@ -112,7 +112,7 @@ def measure(target: Target, part: str, cases: Sequence[Case], began: float, limi
 
 
 def write_page() -> None:
-    """Write all that is known of real cards."""
+    """Write the page of all results of real cards."""
     cases = {part: list(make(WHOLE_PARTS)) for part, make in PARTS.items()}
     records = read(RECORDS)
     said = "Cases without a card are not measured: their limits are those of an H100."
@@ -122,10 +122,10 @@ def write_page() -> None:
 
 
 def _open(device: str, results: Path) -> Target:
-    """The device, and its limits.
+    """Return the device and its limits.
 
     Raises:
-        SystemExit: there is no card that can be used; says what to do.
+        SystemExit: there is no usable card; says what to do.
     """
     if device == "sim":
         from support.sim.device import SimDevice
@@ -143,7 +143,7 @@ def _open(device: str, results: Path) -> Target:
 
 
 def main() -> int:
-    """Measure what was asked for."""
+    """Measure the requested parts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; none: the page alone is written")
     parser.add_argument("--device", choices=("cuda", "sim"), default="cuda")
@@ -165,7 +165,7 @@ def main() -> int:
 
 
 def _measure_parts(target: Target, parts: Sequence[str], plan: Plan, again: bool) -> int:
-    """One after the other, up to one that is not done: its status."""
+    """Measure parts in order, up to one that is not finished; return its status."""
     for part in parts:
         cases = list(PARTS[part](plan))
         if not cases:

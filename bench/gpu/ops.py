@@ -1,4 +1,4 @@
-"""How long the ops of the decoder take on a device, each by the very call with which the backend launches it."""
+"""Times of the decoder's ops on a device, each by the same call as in the backend."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SAMPLING = {
 
 
 def seconds(device: Device, work: Callable[[], object], repeats: int) -> float:
-    """Of one call: the best of a few replays of a graph of several."""
+    """Return the seconds of one call: the best of a few replays of a graph of several."""
     work()
     graph, _ = device.capture(lambda: [work() for _ in range(repeats)])
     times = []
@@ -54,11 +54,11 @@ def seconds(device: Device, work: Callable[[], object], repeats: int) -> float:
 
 
 def limits(device: Device, values: int, side: int, repeats: int) -> tuple[float, float]:
-    """Bytes a second of a copy, and operations a second of a product of two square bfloat16 matrices.
+    """Measure bytes per second of a copy, and operations per second of a product of two square bfloat16 matrices.
 
     Args:
-        values: bfloat16 numbers that are copied.
-        side: of the matrices.
+        values: number of bfloat16 values copied.
+        side: side of the matrices.
     """
     source = torch.randn(values, dtype=torch.bfloat16, device=device.torch)
     target = torch.empty_like(source)
@@ -73,8 +73,8 @@ class Ops:
     """The ops of one layer of a decoder on a device.
 
     Args:
-        spec: the decoder; one layer of it is made.
-        scale: how much.
+        spec: the decoder, of which one layer is created.
+        scale: sizes of the ops.
     """
 
     def __init__(self, spec: DecoderSpec, device: Device, scale: Scale) -> None:
@@ -84,7 +84,7 @@ class Ops:
         self._kept: list[object] = []
 
     def measure(self) -> dict[str, float]:
-        """Seconds of each op by the name that it has in `costs`."""
+        """Measure the seconds of each op, by its name in `costs`."""
         found: dict[str, float] = {}
         with torch.inference_mode():
             for make in (self._on_rows, self._attention, self._coded, self._sampling):
@@ -113,7 +113,7 @@ class Ops:
         }
 
     def _codes_of_rows(self, x: torch.Tensor, weight: torch.Tensor) -> Works:
-        """Products of rows and weights of eight bits, but for the codes of rows."""
+        """Return products of 8-bit rows and weights, without the quantization of rows."""
         works: Works = {}
         for name in CODES:
             if name == "fp8" and self._device.capability < FP8_CAPABILITY:
@@ -133,7 +133,7 @@ class Ops:
                 ops, batch = self._layer(kv, steps)
                 q = self._random(len(batch.token_ids), spec.query_width)
                 works[f"{kind} {kv.name.lower()}"] = partial(ops.paged_attention, 0, q, batch, None)
-        with suppress(InvalidArgument):  # Where the installed torch has no such attention.
+        with suppress(InvalidArgument):  # if the installed torch has no such attention
             ops, batch = self._layer(Kv.BFLOAT16, [self._prompt()], flash=True)
             works[FLASH_OP] = partial(ops.paged_attention, 0, self._random(scale.chunk, spec.query_width), batch, None)
         return works
@@ -192,7 +192,7 @@ class Ops:
         return lambda: self._device.launch("quantize_rows", args)
 
     def _layer(self, kv: Kv, steps: list[SequenceStep], flash: bool = False) -> tuple[CudaOps, CudaBatch]:
-        """The ops over a pool of its own, and a step that has come to the device."""
+        """Return the ops over a pool of its own, and a step already on the device."""
         scale, spec = self._scale, self._spec
         sizes = Sizes(max(scale.chunk, len(steps)), len(steps), max(len(step.blocks) for step in steps), BLOCK_SIZE)
         small = replace(spec, vocab_size=1, hidden_size=spec.head_dim, intermediate_size=64)
@@ -215,7 +215,7 @@ class Ops:
         return SequenceStep([0] * self._scale.chunk, 0, blocks)
 
     def _last(self, number: int) -> SequenceStep:
-        """The last token of a sequence, whose blocks lie scattered."""
+        """Return a step of the last token of a sequence with scattered blocks."""
         each = -(-self._scale.context // BLOCK_SIZE)
         blocks = [number + place * self._scale.sequences for place in range(each)]
         return SequenceStep([0], self._scale.context - 1, blocks)

@@ -1,4 +1,4 @@
-"""What `make gpu-bench` measures, by part."""
+"""Cases of `make gpu-bench`, by part."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Case:
     """One row of a part.
 
     Attributes:
-        name: unlike that of any other of the part.
+        name: unique within the part.
         measure: takes less than two minutes on the cards that the kernels are for.
-        expect: by the names of what it measures.
+        expect: expectations, by the names of its figures.
     """
 
     name: str
@@ -37,16 +37,16 @@ class Case:
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured.
+    """Sizes of the measurements.
 
     Attributes:
         large, middle, small: shapes by name.
         few, most: batches of a load.
-        load: what most cases have; the batches are those of each case.
+        load: load of most cases, apart from the batches.
         long, prompts: loads of long answers, and of long prompts.
-        crowd: a batch of many.
-        blocks: that move to host memory and back.
-        library: whose kernels are checked, as pytest's -k.
+        crowd: a large batch.
+        blocks: number of blocks that move to host memory and back.
+        library: library whose kernels are checked, for pytest's -k.
         checked: tools, and files of tests.
     """
 
@@ -172,7 +172,7 @@ def _copied(spec: DecoderSpec, blocks: int, device: Device) -> Mapping[str, floa
 
 
 def _sanitizer(plan: Plan) -> Iterator[Case]:
-    """Nothing where compute-sanitizer is not installed."""
+    """Return the sanitizer's cases; none if compute-sanitizer is not installed."""
     tools, files = plan.checked
     for tool in tools if sanitizer.installed() else ():
         for file in files:

@@ -1,4 +1,4 @@
-"""What `make gpu-bench` measured: one JSON object a line, and the page of the newest of each case."""
+"""Results of `make gpu-bench`: one JSON object per line, and the page of each case's newest."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _SOURCES = ("csrc/**/*.[ch]*", "engine_service/headrace_engine/**/*.py", "bench/
 
 @dataclass(frozen=True)
 class Record:
-    """One case as it was measured on a card.
+    """Measurement of one case on a card.
 
     Attributes:
-        card: what the card is called.
+        card: name of the card.
         date: "2026-11-28 14:00 UTC".
-        code: digest of the code that was measured.
-        limits: of the card, measured in the same run.
-        figures: by name and unit.
-        error: why there are none; "" where there are.
+        code: digest of the measured code.
+        limits: limits of the card, measured in the same run.
+        figures: figures by name and unit.
+        error: why there are no figures; "" if there are.
     """
 
     card: str
@@ -42,7 +42,7 @@ class Record:
 
 
 def code_digest() -> str:
-    """Changes with whatever may change a figure."""
+    """Return a digest of all sources that may change a figure."""
     digest = sha256()
     for path in sorted({path for pattern in _SOURCES for path in _ROOT.glob(pattern)}):
         digest.update(path.relative_to(_ROOT).as_posix().encode() + b"\0" + path.read_bytes())
@@ -50,7 +50,7 @@ def code_digest() -> str:
 
 
 def append(path: Path, record: Record) -> None:
-    """Add a record, whole or, where the process is killed, cut off in the last line."""
+    """Append a record. If the process is killed, the last line may be cut off."""
     path.parent.mkdir(parents=True, exist_ok=True)
     cut = path.exists() and not path.read_bytes().endswith(b"\n")
     with path.open("a", encoding="utf-8") as file:
@@ -58,7 +58,7 @@ def append(path: Path, record: Record) -> None:
 
 
 def read(path: Path) -> list[Record]:
-    """All records, oldest first. A line that was cut off counts as none."""
+    """Return all records, oldest first, without lines that were cut off."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return [record for line in lines if (record := _record(line)) is not None]
 
@@ -72,10 +72,10 @@ def _record(line: str) -> Record | None:
 
 
 def page(parts: Mapping[str, Sequence[Case]], records: Iterable[Record], limits: Limits) -> str:
-    """A table for each part: the newest record of each case, and what is expected of those that have none.
+    """Return a table per part: the newest record of each case, and the expectations of cases without one.
 
     Args:
-        limits: of a card, for cases that have not been measured.
+        limits: limits of a card, for cases not measured yet.
     """
     newest = {(record.part, record.case): record for record in records}
     return "\n\n".join(
@@ -86,7 +86,7 @@ def page(parts: Mapping[str, Sequence[Case]], records: Iterable[Record], limits:
 
 
 def part_table(cases: Sequence[Case], records: Mapping[Case, Record | None], limits: Limits) -> str:
-    """Each figure beside its limit and its prediction."""
+    """Return a table of each figure with its limit and its prediction."""
     heads = ["case", "figure", "limit", "predicted", "measured", "percent of the limit", "card", "date"]
     rows = [row for case in cases for row in _rows(case, records[case], limits)]
     return table(heads, rows)

@@ -1,4 +1,4 @@
-"""Tables of what was measured on a card, or is expected of one; and their place in the results."""
+"""Tables of measurements on a card, or of expectations; and their storage in the results."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ RUNS = RESULTS / "gpu.jsonl"
 
 
 def op_table(costs: Mapping[str, Cost], limits: tuple[float, float], measured: Mapping[str, float] | None) -> str:
-    """Each op beside the floor that its bytes and operations set, and what is not to be had on the card as such.
+    """Return a table of each op with the floor of its bytes and operations, or "not here" if the card cannot run it.
 
-    Without measurements the floors alone.
+    Without measurements, only the floors.
     """
     heads = ["op", "MB", "GFLOP", "floor µs", *(["measured µs", "percent"] if measured else [])]
     rows = []
@@ -37,7 +37,7 @@ def op_table(costs: Mapping[str, Cost], limits: tuple[float, float], measured: M
 def decode_table(
     spec: DecoderSpec, load: Load, limits: tuple[float, float], measured: Sequence[Measured] | None
 ) -> str:
-    """Steps of one token a sequence beside their floor, halfway through the answers."""
+    """Return a table of steps of one token per sequence with their floor, halfway through the answers."""
     heads = ["batch", "floor ms", *(["step ms", "percent", "prompts ms", "tokens/s"] if measured else [])]
     rows = []
     for number, batch in enumerate(load.batches):
@@ -52,7 +52,7 @@ def decode_table(
 
 
 def limits_line(limits: tuple[float, float]) -> str:
-    """What floors are made of."""
+    """Return a line with the limits that floors are derived from."""
     return (
         f"a copy reads and writes {limits[0] / 1e12:.3f} TB/s, a bfloat16 product does {limits[1] / 1e12:.1f} TFLOP/s"
     )
@@ -66,7 +66,7 @@ def keep(
     ops: Mapping[str, float],
     decode: Mapping[str, Sequence[Measured]],
 ) -> None:
-    """Add a run to a file of one JSON object a line."""
+    """Append a run to a file of one JSON object per line."""
     run: dict[str, Any] = {
         "card": card,
         "date": date,
@@ -81,6 +81,6 @@ def keep(
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of markdown, whose first column alone is text."""
+    """Return a Markdown table in which only the first column is text."""
     lines = [heads, ["---"] + ["---:"] * (len(heads) - 1), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -16,19 +16,19 @@ _LIMIT_S = 400
 
 
 def installed() -> bool:
-    """The program is on the path."""
+    """True if the program is on the path."""
     return shutil.which(PROGRAM) is not None
 
 
 def checked(library: str, tool: str, file: str) -> Mapping[str, float]:
-    """How many tests of a file pass under a tool, in processes of their own.
+    """Run the tests of a file under a tool, in processes of their own; return how many passed.
 
     Args:
-        library: whose tests run, as pytest's -k: "cuda", "sim and forward".
+        library: library whose tests run, for pytest's -k: "cuda", "sim and forward".
         tool: "memcheck", "racecheck", "initcheck" or "synccheck".
 
     Raises:
-        RuntimeError: a test failed, the tool found something, or it took too long; says the end of what it printed.
+        RuntimeError: a test failed, the tool found an error, or it timed out; contains the end of the output.
     """
     folders = os.pathsep.join(str(ROOT / name) for name in ("proto", "engine_service", "tests"))
     command = [PROGRAM, "--tool", tool, "--error-exitcode", "9", "--target-processes", "all"]

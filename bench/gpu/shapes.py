@@ -1,4 +1,4 @@
-"""Decoders of well-known shapes, with random weights on a device: no file is read."""
+"""Decoders of well-known shapes, with random weights on a device, without files."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ KV_BYTES: Mapping[Kv, Callable[[int], float]] = {
     Kv.INT8: lambda dim: dim + 8.0,
     Kv.UINT4: lambda dim: dim / 2 + 8.0,
 }
-"""Bytes of one head of one token: its entries, and step and lowest value where they are codes."""
+"""Bytes of one head of one token: its entries, and their step and lowest value if quantized."""
 
 
 @dataclass(frozen=True)
 class Stored:
-    """How a model's weights, and its keys and values, are stored."""
+    """Formats of a model's weights, and of its keys and values."""
 
     weights: WeightQuant = WeightQuant.NONE
     kv: Kv = Kv.BFLOAT16
 
 
 NUMBERS = Stored()
-"""All in bfloat16."""
+"""Everything in bfloat16."""
 
 
 def _llama(
@@ -75,13 +75,13 @@ TINY = _llama(2, 128, 256, (4, 2, 64), 256, tied=False)
 
 
 def weight_values(spec: DecoderSpec) -> int:
-    """Numbers in the matrices that a step reads whole: of layers and head."""
+    """Return the number of values in the matrices that a step reads whole: of layers and head."""
     every = sum(math.prod(shape) for shape in expected_shapes(spec).values())
     return every if spec.tied_head else every - spec.vocab_size * spec.hidden_size
 
 
 def weight_bytes(spec: DecoderSpec, weights: WeightQuant) -> float:
-    """Bytes of those matrices, as they are stored."""
+    """Return the bytes of those matrices, as stored."""
     if weights is WeightQuant.NONE:
         return float(BFLOAT16 * weight_values(spec))
     read = {name: shape for name, shape in expected_shapes(spec).items() if spec.tied_head or name != "embed"}
@@ -89,10 +89,10 @@ def weight_bytes(spec: DecoderSpec, weights: WeightQuant) -> float:
 
 
 def random_model(spec: DecoderSpec, device: Device, sizes: Sizes, stored: Stored = NUMBERS) -> CudaModel:
-    """A decoder with random weights.
+    """Return a decoder with random weights.
 
     Args:
-        sizes: of its largest step; `sizes.blocks` says how long sequences become.
+        sizes: sizes of its largest step; `sizes.blocks` limits the length of sequences.
     """
     coded = {} if stored.weights is WeightQuant.NONE else coded_weights(spec, device, stored.weights)
     shapes = {name: shape for name, shape in expected_shapes(spec).items() if name not in coded}
@@ -112,6 +112,6 @@ def random_model(spec: DecoderSpec, device: Device, sizes: Sizes, stored: Stored
 
 
 def _random(shape: tuple[int, ...], device: torch.device) -> torch.Tensor:
-    """Norms and biases around one; matrices that keep the length of what they are multiplied with."""
+    """Return norms and biases around one; matrices that preserve the norm of vectors they are multiplied with."""
     values = torch.randn(shape, dtype=torch.bfloat16, device=device)
     return values.mul_(0.1).add_(1) if len(shape) == 1 else values.mul_(shape[-1] ** -0.5)

@@ -1,4 +1,4 @@
-"""How quickly blocks of keys and values leave a device for host memory, and come back."""
+"""Rates of swapping blocks of keys and values between a device and host memory."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from bench.gpu.expected import Expected
 from bench.gpu.shapes import BLOCK_SIZE, NUMBERS
 
 _BUS, _BUS_SHARE = 63.0, 0.8
-"""GB/s of PCIe 5 with 16 lanes, and what is predicted of it."""
+"""GB/s of PCIe 5 with 16 lanes, and the predicted fraction."""
 _RUNS = 5
 
 
 def expected() -> Mapping[str, Expected]:
-    """By the names of `copying`."""
+    """Return the expectations, by the names of `copying`."""
     bus = Expected(_BUS, _BUS * _BUS_SHARE)
     return dict.fromkeys(("blocks out GB/s", "blocks in GB/s", "one piece out GB/s", "one piece in GB/s"), bus)
 
 
 def copying(spec: DecoderSpec, device: Device, blocks: int) -> Mapping[str, float]:
-    """Scattered blocks by the backend's own call, and as many bytes in one piece by torch's copy."""
+    """Measure copies of scattered blocks by the backend's call, and of as many contiguous bytes by torch's copy."""
     shape = kv_blocks(spec, BLOCK_SIZE, NUMBERS.kv)
     pool = KvPool(shape, bytes_a_block(device.native, shape), spec.num_layers, 2 * blocks, device.torch)
     tier = HostBlocks(device, pool, blocks)
@@ -48,7 +48,7 @@ def copying(spec: DecoderSpec, device: Device, blocks: int) -> Mapping[str, floa
 
 
 def _seconds(device: Device, work: Callable[[], object]) -> float:
-    """The best of a few runs, the first of which is not counted."""
+    """Return the seconds of the best of a few runs, not counting the first."""
     times = []
     for _ in range(1 + _RUNS):
         device.mark().wait()

@@ -1,4 +1,4 @@
-"""The same load on the same card with a model of transformers, as its `generate` computes it."""
+"""The same load on the same card with transformers, by its `generate`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.gpu.decode import Load, Measured
 
 
 def measure(spec: DecoderSpec, device: Device, load: Load, batch: int) -> Measured:
-    """Greedy answers to random prompts, in bfloat16 with the attention that transformers chooses by itself."""
+    """Measure greedy answers to random prompts, in bfloat16 with transformers' default attention."""
     model = _model(spec, device.torch)
     prompts = torch.randint(spec.vocab_size, (batch, load.prompt), device=device.torch)
 
@@ -31,7 +31,7 @@ def measure(spec: DecoderSpec, device: Device, load: Load, batch: int) -> Measur
 
 
 def _model(spec: DecoderSpec, device: torch.device) -> Any:
-    """A LlamaForCausalLM with random weights, made on the device."""
+    """Return a LlamaForCausalLM with random weights, created on the device."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
