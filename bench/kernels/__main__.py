@@ -36,7 +36,7 @@ _PRIORITY = 1
 
 
 def main() -> None:
-    """Print the table."""
+    """Measure, and print the table."""
     args = _arguments()
     prefix = ("chrt", "-f", str(_PRIORITY)) if args.realtime else ()
     limits = measure(args.threads, prefix)
@@ -75,7 +75,7 @@ def _cases(limits: Limits, words: list[str], with_steps: bool) -> Iterator[Case]
 
 
 def _times(cpus: list[Cpu], case: Case, seconds: float, realtime: bool) -> list[list[float]]:
-    """Seconds of one op, for each library, in turns."""
+    """Return the seconds of one op for each library, in turns."""
     programs: list[Timed] = [case.timed(cpu) for cpu in cpus]
     times: list[list[float]] = [[] for _ in programs]
     for program in programs:
@@ -99,7 +99,7 @@ def _times(cpus: list[Cpu], case: Case, seconds: float, realtime: bool) -> list[
 
 @contextmanager
 def _priority(realtime: bool) -> Iterator[None]:
-    """Gives all threads of this process priority over other programs."""
+    """Give all threads of this process priority over other programs."""
     if realtime:
         _schedule(os.SCHED_FIFO, _PRIORITY)
     try:

@@ -1,4 +1,4 @@
-"""What is timed: single ops, and whole steps of a model's shape."""
+"""Timed cases: single ops, and whole steps of a model's shape."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from bench.kernels.programs import FORMATS, Timed, copies_of, random_copies
 SMOLLM2 = [(960, 576), (3072, 576), (576, 1536), (49152, 576)]
 QWEN = [(4864 * 2, 896), (151936, 896)]
 ROWS = [1, 4, 16, 64, 512]
-_CODED_ROWS = (1, 16, 512)  # also timed with activations in codes of 8 bits
-_HEAD = 40000  # outputs above which a matrix is a head, whose rows are few
+_CODED_ROWS = (1, 16, 512)  # also timed with 8-bit activations
+_HEAD = 40000  # outputs above which a matrix is a head, which has few rows
 
 
 @dataclass(frozen=True)
 class Case:
-    """An op that is timed.
+    """A timed op.
 
     Attributes:
-        amount: bytes or operations that it cannot do without, whichever takes longer at the machine's limits.
+        amount: minimum bytes or operations, whichever takes longer at the machine's limits.
         unit: GB/s or GOP/s.
-        limit: of the machine, in that unit.
+        limit: limit of the machine, in that unit.
         timed: makes its program.
     """
 
@@ -41,7 +41,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """What it is chosen by on the command line."""
+        """Name by which the command line selects it."""
         return f"{self.op} {self.shape} {self.kind} {self.rows}"
 
 
@@ -52,7 +52,7 @@ def _bound(nbytes: float, operations: float, rate: float, limits: Limits) -> tup
 
 
 def products(limits: Limits) -> Iterator[Case]:
-    """Products of a packed matrix with rows."""
+    """Return products of a packed matrix with rows."""
     for outputs, inputs in SMOLLM2 + QWEN:
         for kind, form in FORMATS.items():
             for rows in ROWS:
@@ -87,7 +87,7 @@ def _product(
 
 
 def attentions(limits: Limits) -> Iterator[Case]:
-    """Attention over pages of bfloat16: single rows after a context, and a prompt."""
+    """Return attention over bfloat16 blocks: single rows after a context, and a prompt."""
     for heads, kv_heads, dim in ((9, 3, 64), (32, 8, 128)):
         shape = f"{heads}/{kv_heads}x{dim}"
         for sequences, context in ((1, 256), (1, 2048), (16, 256), (16, 2048)):
@@ -113,7 +113,7 @@ def _attention(heads: int, kv_heads: int, dim: int, sequences: list[tuple[int, i
 
 
 def samplers(limits: Limits) -> Iterator[Case]:
-    """Drawing one token for each row of logits."""
+    """Return sampling of one token per row of logits."""
     ways: dict[str, dict[str, Any]] = {
         "greedy": {},
         "t 0.8": {"temperature": 0.8},
@@ -166,7 +166,7 @@ class _Model:
         }
 
     def record(self, program: Program, v: dict[str, Value], only: str) -> None:
-        """The ops of a step; or the products, the attention, or the rest alone."""
+        """Record the ops of a step; or only the products, the attention, or the rest."""
         everything = not only
         if everything or only == "rest":
             program.embed(self.head, v["sum"])
@@ -205,7 +205,7 @@ class _Model:
 
 
 def steps(limits: Limits) -> Iterator[Case]:
-    """Whole steps of SmolLM2's shape, and their parts: sequences after 256 tokens, and prompts."""
+    """Return whole steps of SmolLM2's shape, and their parts: sequences after 256 tokens, and prompts."""
     weights = 106e6 + 49152 * 576
     for kind in ("bf16", "int8 g32", "int4 g32"):
         bits = {"bf16": 2, "int8 g32": 9 / 8, "int4 g32": 5 / 8}[kind]

@@ -1,4 +1,4 @@
-"""What this machine can do at best, by `limits.cpp`."""
+"""Limits of this machine, measured by `limits.cpp`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _PROGRAM = Path(__file__).parents[2] / "build" / "bench" / "limits"
 
 @dataclass(frozen=True)
 class Limits:
-    """The machine, on all threads that were asked for.
+    """Limits of the machine, with the requested number of threads.
 
     Attributes:
-        memory: 10^9 bytes a second that can be read, at best.
-        usual_memory: the same, median: what a step can count on.
-        cache: 10^9 bytes a second that can be read from the cache that cores share, at best.
-        products: 10^9 operations a second, by kind: fma_float32, and what the machine has of vnni_int8, dot_bf16,
-            amx_bf16 and amx_int8.
+        memory: 10^9 bytes per second read from memory, best.
+        usual_memory: the same, median: what a step can rely on.
+        cache: 10^9 bytes per second read from the CPU cores' shared cache, best.
+        products: 10^9 operations per second, by kind: fma_float32, and those of vnni_int8, dot_bf16, amx_bf16 and
+        amx_int8 that the machine supports.
     """
 
     memory: float
@@ -29,11 +29,11 @@ class Limits:
     products: dict[str, float]
 
     def of(self, *kinds: str) -> float:
-        """The rate of the first of some kinds of products that the machine has."""
+        """Return the rate of the first of these kinds of products that the machine supports."""
         return next(self.products[kind] for kind in (*kinds, "fma_float32") if kind in self.products)
 
     def with_later(self, later: Limits) -> Limits:
-        """Of two measurements: the better of what is reached at best, the mean of what is usual."""
+        """Combine two measurements: the better of best values, the mean of usual ones."""
         return Limits(
             max(self.memory, later.memory),
             (self.usual_memory + later.usual_memory) / 2,
@@ -43,10 +43,10 @@ class Limits:
 
 
 def measure(threads: int, prefix: tuple[str, ...] = ()) -> Limits:
-    """Compile for this machine, and run.
+    """Compile `limits.cpp` for this machine, and run it.
 
     Args:
-        prefix: of the command, such as that which gives it priority.
+        prefix: prefix of the command, such as one that raises its priority.
     """
     _PROGRAM.parent.mkdir(parents=True, exist_ok=True)
     subprocess.run(

@@ -1,4 +1,4 @@
-"""Programs to time: weights, keys and values at random, in as many copies as no cache holds."""
+"""Programs to time: random weights, keys and values, in more copies than fit into any cache."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from headrace_engine.native import (
 )
 
 ROTATED_BYTES = 64 << 20
-"""What is read before anything is read again."""
+"""Bytes read before anything is read again."""
 
 FORMATS: dict[str, dict[str, Any]] = {
     "bf16": {"format": Format.BFLOAT16},
@@ -41,12 +41,12 @@ _PACKED_ROWS = 1024
 
 
 def copies_of(nbytes: int) -> int:
-    """How many things of a size it takes to read ROTATED_BYTES."""
+    """Return the number of copies of a size that make up ROTATED_BYTES."""
     return -(-ROTATED_BYTES // nbytes)
 
 
 def random_rows(rng: np.random.Generator, matrix: Matrix, rows: int) -> MatrixRows:
-    """Numbers or codes, small enough that sums stay so."""
+    """Return random numbers or codes, small enough that sums stay small."""
     if not matrix.is_integer:
         numbers = rng.standard_normal((rows, matrix.inputs), np.float32) * np.float32(matrix.inputs**-0.5)
         return MatrixRows((numbers.view(np.uint32) >> 16).astype(np.uint16))
@@ -58,7 +58,7 @@ def random_rows(rng: np.random.Generator, matrix: Matrix, rows: int) -> MatrixRo
 
 
 def random_copies(cpu: Cpu, matrix: Matrix, count: int) -> list[PackedMatrix]:
-    """Equal matrices in memory of their own."""
+    """Return equal matrices, each in memory of its own."""
     rng = np.random.default_rng(0)
     nbytes = matrix.packed_bytes(cpu.native)
     apart = -(-nbytes // 4096) * 4096
@@ -76,16 +76,16 @@ def random_copies(cpu: Cpu, matrix: Matrix, count: int) -> list[PackedMatrix]:
 
 @dataclass
 class Timed:
-    """A program and its batch.
+    """A program and its batch. Owns the arrays that the batch points to.
 
     Args:
-        cpu: runs it.
+        cpu: library that runs it.
         shape: the Shape's fields other than workspace, counts and block size.
         sequences: (start, length) of each.
-        widths: of the values, by name; those whose names begin with "logits" have one row for each sequence.
+        widths: widths of the values, by name; those whose names begin with "logits" have one row per sequence.
         record: records the ops.
-        ops: how many ops of the kind in question a run has.
-        sampling: of every sequence.
+        ops: number of timed ops in a run.
+        sampling: sampling parameters of every sequence.
     """
 
     cpu: Cpu
@@ -124,7 +124,7 @@ class Timed:
         self._fill_batch(blocks)
 
     def run(self) -> None:
-        """One step."""
+        """Run one step."""
         self.program.run(self._batch)
 
     def _bind(self, blocks: int) -> None:

@@ -1,4 +1,4 @@
-"""Who answers the workloads: ours, and peers that the user has installed."""
+"""Contestants in the workloads: ours, and peers that the user has installed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from bench.peers.workloads import Answer, Prompts, Workload
 
 @dataclass(frozen=True)
 class Form:
-    """How weights and activations are stored and multiplied.
+    """Formats of weights and activations.
 
     Attributes:
-        name: as the tables have it.
-        bits: of a weight, without scales.
+        name: name in the tables.
+        bits: bits per weight, without scales.
         codes: activations have 8 bits in products.
     """
 
@@ -24,7 +24,7 @@ class Form:
 
 
 class Contestant(ABC):
-    """A server with one model in one format, which is up.
+    """A running server with one model in one format.
 
     Attributes:
         who: its name.
@@ -37,9 +37,9 @@ class Contestant(ABC):
     model: str
 
     def suits(self, workload: Workload) -> bool:
-        """Whether it is worth the time to measure it with this workload."""
+        """True if it is to be measured with this workload."""
         return True
 
     @abstractmethod
     def answer(self, prompts: Prompts, new: int) -> Answer:
-        """Ask all prompts at once and read the answers to their end."""
+        """Send all prompts at once, and read the answers to their end."""

@@ -1,4 +1,4 @@
-"""llama.cpp's llama-server: over HTTP on loopback, 16 slots, prompts as ids, without its cache of prompts."""
+"""llama.cpp's llama-server: over HTTP on loopback, with 16 slots, prompts as ids, and no prompt cache."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class LlamaServer(Contestant):
         self.model, self.form, self._port = model, form, port
 
     def suits(self, workload: Workload) -> bool:
-        """With many requests in 4 bits alone: other formats take longer than anybody, and are no nearer to the best."""
+        """With many requests only in 4 bits: other formats are the slowest of all, far from the best."""
         return len(workload.prompts(0)) == 1 or self.form == _QUICKEST
 
     def answer(self, prompts: Prompts, new: int) -> Answer:
-        """See Contestant. With one request, the rates that the server tells are in it."""
+        """See Contestant. With one request, includes the rates that the server reports."""
         began = time.perf_counter()
         with ThreadPoolExecutor(len(prompts)) as threads:
             answers = list(threads.map(lambda prompt: self._ask(prompt, new, began), prompts))
@@ -56,7 +56,7 @@ class LlamaServer(Contestant):
                 if count := len(last.get("tokens", ())):
                     arrivals.append((time.perf_counter() - began, count))
         connection.close()
-        # Ids that end in half a character are not sent with its answer; they are there when it ends.
+        # Ids that end in half a character are not streamed; they come with the end.
         if left := last["timings"]["predicted_n"] - sum(count for _, count in arrivals):
             arrivals.append((time.perf_counter() - began, left))
         return arrivals, {metric: float(last["timings"][name]) for metric, name in _TOLD.items()}
@@ -64,10 +64,10 @@ class LlamaServer(Contestant):
 
 @contextmanager
 def llama_server(program: Path, file: Path, model: str, form: Form, threads: int) -> Iterator[LlamaServer]:
-    """A server of a GGUF file.
+    """Run a server of a GGUF file.
 
     Raises:
-        RuntimeError: it does not come up.
+        RuntimeError: it does not start.
     """
     port = free_port()
     command = [str(program), "-m", str(file), "-t", str(threads), "-tb", str(threads), "-np", str(_SLOTS), "-cb"]

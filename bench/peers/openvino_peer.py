@@ -1,4 +1,4 @@
-"""OpenVINO GenAI as a contestant: a process of the Python that has it, asked over pipes."""
+"""OpenVINO GenAI as a contestant: a process of the Python in which it is installed, driven over pipes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class OpenVino(Contestant):
         self.model, self.form, self._process = model, form, process
 
     def answer(self, prompts: Prompts, new: int) -> Answer:
-        """See Contestant. Times begin in its own process: no pipe is in them."""
+        """See Contestant. Times are taken in its own process, without the pipes."""
         assert self._process.stdin is not None
         print(json.dumps({"prompts": prompts, "new": new}), file=self._process.stdin, flush=True)
         return Answer([[(at, count) for at, count in arrivals] for arrivals in json.loads(_line(self._process))])
@@ -32,10 +32,10 @@ class OpenVino(Contestant):
 
 @contextmanager
 def openvino(python: Path, folder: Path, model: str, form: Form, threads: int) -> Iterator[OpenVino]:
-    """A pipeline of a model's folder.
+    """Run a pipeline of a model's folder.
 
     Raises:
-        RuntimeError: it does not come up.
+        RuntimeError: it does not start.
     """
     command = [str(python), str(_WORKER), str(folder), str(threads)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

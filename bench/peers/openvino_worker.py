@@ -1,11 +1,11 @@
 """OpenVINO GenAI's continuous batching, for `bench.cpu`.
 
-Run by the Python that has the package openvino-genai:
+Run by the Python in which the package openvino-genai is installed:
 
     python openvino_worker.py MODEL_FOLDER THREADS
 
-Says "ready" on a line, then reads a JSON line {"prompts": [[id, …], …], "new": N} and writes one with the arrivals of
-each request as [seconds, ids], until its input ends. The pipeline is stepped in this process: no server stands between.
+Prints a line "ready", then reads JSON lines {"prompts": [[id, …], …], "new": N} and answers each with a line of the
+arrivals of each request as [seconds, ids], until its input ends. Steps the pipeline in this process, without a server.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _pipeline(folder: str, threads: int) -> genai.ContinuousBatchingPipeline:
 def answer(
     pipeline: genai.ContinuousBatchingPipeline, prompts: list[list[int]], new: int
 ) -> list[list[tuple[float, int]]]:
-    """When how many ids came for each prompt."""
+    """Generate; return when how many ids came for each prompt."""
     config = genai.GenerationConfig()
     config.max_new_tokens = config.min_new_tokens = new
     config.ignore_eos, config.do_sample = True, False

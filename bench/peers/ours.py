@@ -31,7 +31,7 @@ class OurForm:
     """A format of ours.
 
     Attributes:
-        source: of the files, "gguf" or "hf".
+        source: kind of the files, "gguf" or "hf".
         settings: fields of the install.
     """
 
@@ -41,12 +41,12 @@ class OurForm:
 
     @property
     def model_name(self) -> str:
-        """What it is installed as."""
+        """Name under which it is installed."""
         return "".join(letter if letter.isalnum() else "-" for letter in self.form.name.lower())
 
 
 def _pair(name: str, bits: int, source: str, settings: Mapping[str, Any]) -> tuple[OurForm, OurForm]:
-    """A format with activations in full, and in 8 bits."""
+    """Return a format with activations in full precision, and in 8 bits."""
     return (
         OurForm(Form(name, bits), source, settings),
         OurForm(Form(f"{name}, activations INT8", bits, codes=True), source, {**settings, **_CODES}),
@@ -67,14 +67,14 @@ FORMS: Mapping[str, tuple[OurForm, ...]] = {
         OurForm(Form("BF16", 16), "hf"),
     ),
 }
-"""By model. Q4_1 is SmolLM2's file as its package has it; the others are made of bfloat16 at load."""
+"""Formats by model. Q4_1 is the file of SmolLM2's package; the others are quantized from bfloat16 at load."""
 
 
 class Headrace(Contestant):
-    """One installed format, through a client.
+    """One installed format, used through a client.
 
     Attributes:
-        weight_bytes: what the engine says that its weights take.
+        weight_bytes: bytes of its weights, as reported by the engine.
     """
 
     who = "headrace"
@@ -89,7 +89,7 @@ class Headrace(Contestant):
 
 
 def ask(client: Client, name: str, prompts: Prompts, new: int) -> Answer:
-    """Ask one model all prompts at once, and read the answers."""
+    """Send one model all prompts at once, and read the answers."""
     began = time.perf_counter()
     started = [
         client.start_request(name, ids=prompt, max_new_tokens=new, ignore_eos=True, do_sample=False)
@@ -102,7 +102,7 @@ def ask(client: Client, name: str, prompts: Prompts, new: int) -> Answer:
 
 
 def _read(queues: list[ResultQueue], began: float) -> list[list[tuple[float, int]]]:
-    """Wait at the first queue that has not ended, then take what the others have: a step's ids come together."""
+    """Wait at the first queue that has not ended, then read the others without waiting: a step's ids come together."""
     arrivals: list[list[tuple[float, int]]] = [[] for _ in queues]
     unended = list(range(len(queues)))
 
@@ -138,7 +138,7 @@ def install(client: Client, models: BenchModels, model: str, form: OurForm, **se
     """Install a format and start it.
 
     Args:
-        **settings: fields of the install beside those of the format.
+        **settings: fields of the install besides those of the format.
     """
     path = files_of(models, model, form)
     fields = {"max_batch": BATCH, "max_length": LENGTH, "enable_prefix_cache": False, **form.settings, **settings}
@@ -150,10 +150,10 @@ def install(client: Client, models: BenchModels, model: str, form: OurForm, **se
 
 @contextmanager
 def service(*engine: str) -> Iterator[Service]:
-    """An engine without models, a gateway and a client.
+    """Run an engine without models, a gateway and a client.
 
     Args:
-        engine: the engine's program; none: its own.
+        engine: the engine's program; default: headrace-engine.
     """
     program = engine or ("-m", "headrace_engine")
     with (
@@ -165,5 +165,5 @@ def service(*engine: str) -> Iterator[Service]:
 
 
 def files_of(models: BenchModels, model: str, form: OurForm) -> Path:
-    """Where a format's weights are."""
+    """Return the path of a format's weights."""
     return models.packaged if form.source == "gguf" else models.folder(model)

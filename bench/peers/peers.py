@@ -1,8 +1,8 @@
-"""The peers that the user has installed; bench/peers/README.md says how.
+"""Peers that the user has installed as in bench/peers/README.md.
 
 Environment variables name them: HEADRACE_BENCH_LLAMA_SERVER the program llama-server, HEADRACE_BENCH_OPENVINO the
-Python that has the package openvino-genai. Models are where `bench.common.models` has them; formats whose files are
-not there are left out. Without either, ours is measured alone.
+Python in which openvino-genai is installed. Models are those of `bench.common.models`; formats without files are left
+out. Without peers, only ours is measured.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from bench.peers.openvino_peer import openvino
 
 @dataclass(frozen=True)
 class Peers:
-    """What is installed.
+    """The installed peers.
 
     Attributes:
-        llama_server: the program; None: not there.
-        openvino: the Python that has it; None: not there.
-        threads: that each computes with.
+        llama_server: the program; None: not installed.
+        openvino: the Python in which it is installed; None: not installed.
+        threads: number of threads of each.
     """
 
     models: BenchModels
@@ -38,23 +38,23 @@ class Peers:
 
     @classmethod
     def chosen(cls, models: BenchModels, threads: int) -> Peers:
-        """By the environment.
+        """Return the peers that the environment names.
 
         Raises:
-            SystemExit: it names something that is not there.
+            SystemExit: a path does not exist.
         """
         return cls(models, installed(LLAMA_SERVER), installed(OPENVINO), threads)
 
     @property
     def missing(self) -> str:
-        """Which peers are not installed, in words; "" where all are."""
+        """Return text that names the peers not installed; "" if all are."""
         names = [
             name for name, path in (("llama.cpp", self.llama_server), ("OpenVINO GenAI", self.openvino)) if not path
         ]
         return f"without {' and '.join(names)}, which bench/peers/README.md tells how to install" if names else ""
 
     def of(self, model: str) -> Iterator[tuple[str, AbstractContextManager[Contestant]]]:
-        """Each format that there is of a model at each peer, and what starts it."""
+        """Return each peer's available formats of a model, and functions that start them."""
         for name, form in LLAMA_FORMS.items():
             file = self.models.gguf(model, name)
             if self.llama_server and file.exists():

@@ -1,11 +1,11 @@
-"""What is asked of ours and of peers alike: token ids by seed, answers of a fixed length, and what is read off them.
+"""Workloads for ours and peers alike: prompts of token ids by seed, answers of a fixed length, and their metrics.
 
 - W1: SmolLM2-135M, one request, 128 ids in, 128 out.
 - W2: SmolLM2-135M, 16 requests at once, 32 to 512 ids in, 64 out each.
 - W3-b1, W3-b16: the shape of Qwen2.5-0.5B, 1 and 16 requests at once, 512 ids in, 64 out each.
 
-Everybody takes the most likely id and goes on after the end of a text. Every repetition has prompts of its own, so that
-no cache of prompts helps.
+All take the most likely id, and continue after an end of text. Every repetition has prompts of its own, so that prompt
+caches do not help.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from statistics import median
 
 Prompts = list[list[int]]
 Arrivals = Sequence[tuple[float, int]]
-"""Of one request: seconds after the start, and how many ids came then."""
+"""Arrivals of one request: seconds after the start, and the number of ids."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Requests that are made at once.
+    """Requests made at once.
 
     Attributes:
         model: "smol" or "qwen".
-        new: ids that each answer has.
-        metrics: what is compared.
-        prompts: of a repetition.
+        new: ids of each answer.
+        metrics: metrics that are compared.
+        prompts: returns the prompts of a repetition.
     """
 
     name: str
@@ -40,11 +40,11 @@ class Workload:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came for one repetition.
+    """Result of one repetition.
 
     Attributes:
-        arrivals: of each request.
-        told: rates by metric that the server itself tells; the better of it and of what its client saw counts.
+        arrivals: arrivals of each request.
+        told: rates by metric that the server reports; the better of these and the client's counts.
     """
 
     arrivals: Sequence[Arrivals]
@@ -52,7 +52,7 @@ class Answer:
 
 
 def random_ids(count: int, seed: int) -> list[int]:
-    """Ids that every vocabulary here has, none of them special."""
+    """Return random ids that are in every vocabulary here, none of them special."""
     draw = random.Random(seed)
     return [draw.randrange(1000, 40000) for _ in range(count)]
 
@@ -85,13 +85,13 @@ LESS_IS_BETTER = frozenset({"ttft"})
 
 
 def read_off(workload: Workload, prompts: Prompts, answer: Answer) -> dict[str, float]:
-    """The metrics of a repetition.
+    """Return the metrics of a repetition.
 
     decode: ids a second after the last request's first ones; ttft: milliseconds until the median request's first;
     output: ids a second from the start to the end; prefill: ids of the prompts a second until the last request's first.
 
     Raises:
-        RuntimeError: an answer has not the length that was asked for.
+        RuntimeError: an answer does not have the requested length.
     """
     counts = [sum(count for _, count in arrivals) for arrivals in answer.arrivals]
     if counts != [workload.new] * len(prompts):
@@ -109,5 +109,5 @@ def read_off(workload: Workload, prompts: Prompts, answer: Answer) -> dict[str, 
 
 
 def better(metric: str, ours: float, theirs: float) -> float:
-    """How many times better ours is."""
+    """Return how many times better ours is."""
     return theirs / ours if metric in LESS_IS_BETTER else ours / theirs

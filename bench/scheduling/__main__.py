@@ -36,14 +36,14 @@ from bench.scheduling.step_schedulers import Costs, contestants, simulate
 
 _GREEDY = SamplingParams(temperature=0)
 _LIMIT = 180.0
-"""Seconds that the long prompts may take."""
+"""Maximum seconds for the long prompts."""
 
 _OPEN = 8
-"""Short requests that wait for their first token at once, at most."""
+"""Maximum short requests that wait for their first token at once."""
 
 
 def main() -> None:
-    """Measure and write."""
+    """Measure, and write the results."""
     parser = measurement(__doc__)
     parser.add_argument("--before", type=Path, help="checkout of an earlier commit, installed (make .venv/.installed)")
     parser.add_argument("--simulate", action="store_true", help="measure no engine")
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def measured_costs() -> Costs:
-    """What steps of SmolLM2 take here: medians of a few."""
+    """Measure the cost of steps of SmolLM2 here: medians of a few."""
     runner = ready(make_runner(plan_for(smollm2(), num_threads=0, max_batch=16, max_length=8192, num_blocks=1024)))
     try:
         one, four = (_seconds(runner, [(100, 1)] * rows) for rows in (1, 4))
@@ -75,7 +75,7 @@ def measured_costs() -> Costs:
 
 
 def _seconds(runner: Runner, rows: list[tuple[int, int]]) -> float:
-    """Of a step with these rows, which compute the second number of ids after the first."""
+    """Return the seconds of a step with these rows: each computes the second number of ids after the first."""
     random, blocks, steps = Random(1), iter(range(1024)), []
     for start, count in rows:
         table = [next(blocks) for _ in range(-(-(start + count) // 16))]
@@ -101,7 +101,7 @@ def _simulated(costs: Costs) -> Iterator[tuple[str, list[float], list[float], li
 
 
 def _measured(tree: Path | None) -> tuple[list[float], list[float], list[float]]:
-    """First tokens of short and long requests, and gaps of streams, in seconds."""
+    """Measure first tokens of short and long requests, and gaps of streams, in seconds."""
     with _engine(tree) as server, Client(server.address) as client:
         client.start_model("smol")
         random, over = Random(2), threading.Event()
@@ -156,7 +156,7 @@ def _read_gaps(queue: ResultQueue, gaps: list[float], over: threading.Event) -> 
 
 @contextmanager
 def _engine(tree: Path | None) -> Iterator[Server]:
-    """An engine of this tree, or of the environment that `make` has made in another one."""
+    """Run an engine of this tree, or of the environment that `make` created in another one."""
     python = sys.executable if tree is None else str(tree.resolve() / ".venv" / "bin" / "python")
     line = [python, "-m", "headrace_engine", "--name", "e1", "--listen", "127.0.0.1:0", "--backend", "cpu"]
     with subprocess.Popen([*line, "--model", f"smol={smollm2()}"], stderr=subprocess.PIPE, text=True) as process:

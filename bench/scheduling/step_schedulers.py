@@ -1,7 +1,7 @@
-"""Step schedulers of other systems beside ours, under one load and one cost of steps.
+"""Step schedulers of other systems and ours, under the same load and cost of steps.
 
-Of each its rules for steps are written out anew, and nothing else: blocks and places are plenty, and all that a step
-computes it computes at the cost of one machine. Sources of the rules: vllm-project/vllm at b4622cf924bc,
+Only the rules for steps of each are reimplemented: blocks and slots are unlimited, and all steps have the cost of one
+machine. Sources of the rules: vllm-project/vllm at b4622cf924bc,
 `vllm/v1/core/sched/scheduler.py` (`schedule`); sgl-project/sglang at ad0119fdde51,
 `python/sglang/srt/managers/schedule_policy.py` (`PrefillAdder`), which prefers prompts to running streams unless chunks
 are mixed with them.
@@ -24,13 +24,13 @@ from headrace_engine.sampling_params import SamplingParams
 
 @dataclass(frozen=True)
 class Costs:
-    """What a step takes, in seconds.
+    """Cost of a step, in seconds.
 
     Attributes:
-        step: any.
-        row: of each token that is generated.
-        token: of each id of a prompt.
-        pair: of each id of a prompt and each id before it.
+        step: cost of any step.
+        row: cost of each generated token.
+        token: cost of each prompt id.
+        pair: cost of each prompt id with each id before it.
     """
 
     step: float
@@ -39,14 +39,14 @@ class Costs:
     pair: float
 
     def of(self, rows: list[tuple[int, int]]) -> float:
-        """Of a step whose rows compute so many ids (the second) after so many (the first)."""
+        """Return the cost of a step with these rows: each computes the second number of ids after the first."""
         prompts = sum(count * (self.token + self.pair * (start + count / 2)) for start, count in rows if count > 1)
         return self.step + self.row * sum(count == 1 for _, count in rows) + prompts
 
 
 @dataclass(eq=False)
 class Request:
-    """A request of the load, and when its tokens came.
+    """A request of the load, and the times of its tokens.
 
     Attributes:
         kind: "stream", "long" or "short".
@@ -61,17 +61,17 @@ class Request:
 
     @property
     def left(self) -> int:
-        """Ids to compute before its next token."""
+        """Number of ids to compute before its next token."""
         return self.prompt + len(self.times) - self.computed
 
     @property
     def ended(self) -> bool:
-        """It has all its tokens."""
+        """True if it has all its tokens."""
         return len(self.times) == self.new
 
     @property
     def gaps(self) -> list[float]:
-        """Seconds between its tokens."""
+        """Return the seconds between its tokens."""
         return [later - earlier for earlier, later in pairwise(self.times)]
 
 
@@ -81,7 +81,7 @@ Step = Callable[[list[Request], float], Rows]
 
 
 def load() -> list[Request]:
-    """Four streams; after a second two prompts of 8,000 ids; all along a short request each second."""
+    """Return four streams; after a second two prompts of 8,000 ids; throughout, a short request each second."""
     streams = [Request("stream", 0.0, 20, 10_000) for _ in range(4)]
     longs = [Request("long", arrival, 8000, 4) for arrival in (1.0, 1.5)]
     shorts = [Request("short", 1.2 + place, 100, 20) for place in range(40)]
@@ -89,7 +89,7 @@ def load() -> list[Request]:
 
 
 def simulate(step: Step, costs: Costs) -> list[Request]:
-    """The load under a scheduler, until all but the streams have ended."""
+    """Simulate the load under a scheduler, until all but the streams have ended."""
     requests, now = load(), 0.0
     wanted = [each for each in requests if each.kind != "stream"]
     while not all(each.ended for each in wanted):
@@ -106,7 +106,7 @@ def simulate(step: Step, costs: Costs) -> list[Request]:
 
 
 def vllm(budget: int, threshold: int = 0) -> Step:
-    """Who runs goes first, in order of arrival, prompts and generations alike; then who waits."""
+    """Running requests first, in order of arrival, prompts and generations alike; then waiting ones."""
 
     def step(requests: list[Request], now: float) -> Rows:
         rows, left = Rows(), budget
@@ -121,7 +121,7 @@ def vllm(budget: int, threshold: int = 0) -> Step:
 
 
 def sglang(chunk: int, *, mixed: bool) -> Step:
-    """Prompts first: the one that was cut, then new ones up to the size of a chunk; streams beside them where mixed."""
+    """Prompts first: the unfinished one, then new ones up to the chunk size; streams alongside them if mixed."""
 
     def step(requests: list[Request], now: float) -> Rows:
         rows, left = Rows(), chunk
@@ -137,7 +137,7 @@ def sglang(chunk: int, *, mixed: bool) -> Step:
 
 
 def ours(costs: Costs, most: int, target: float | None) -> Step:
-    """Headrace's own scheduler, which learns what steps take as it goes."""
+    """Return Headrace's own scheduler, which learns the cost of steps as it runs."""
     pace = Pace(target)
     pace.note(0, [(0, 128)], costs.of([(0, 128)]))
     pace.note(1, [], costs.of([(0, 1)]))
@@ -170,7 +170,7 @@ def ours(costs: Costs, most: int, target: float | None) -> Step:
 
 
 def contestants(costs: Costs) -> Iterator[tuple[str, Step]]:
-    """All that are compared, by name."""
+    """Yield all schedulers compared, by name."""
     for budget in (2048, 512):
         yield f"vLLM, {budget} tokens a step", vllm(budget)
     yield "vLLM, 2048, prompts cut at 327 (4 % of 8192)", vllm(2048, 327)

@@ -25,10 +25,10 @@ from bench.common.models import BenchModels
 from bench.common.page import STREAMS, measurement
 
 COUNT = 16
-"""Streams."""
+"""Number of streams."""
 
 LONGEST = 2000
-"""Tokens of one answer: more than are produced in the time."""
+"""Tokens of one answer: more than are generated in the time."""
 
 SENDER = """
 import sys, time
@@ -59,7 +59,7 @@ class Seen:
 
 
 def main() -> None:
-    """Measure and write."""
+    """Measure, and write the results."""
     parser = measurement(__doc__)
     parser.add_argument("--seconds", type=float, default=8, help="of each part")
     given = parser.parse_args()
@@ -84,7 +84,7 @@ def _prompts(server: Server, client: Client, kind: str, seconds: float) -> tuple
     command = [sys.executable, "-c", SENDER, server.address, kind]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as sender:
         assert sender.stdout is not None
-        sender.stdout.readline()  # It is under way.
+        sender.stdout.readline()  # It has begun.
         seen = _watch(server, client, seconds, [{}] * COUNT)
         sender.terminate()
         count = len(sender.stdout.read().splitlines())

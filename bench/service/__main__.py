@@ -50,10 +50,10 @@ REQUESTS = 256
 
 @dataclass(frozen=True)
 class Scenario:
-    """Who reads.
+    """The clients that read.
 
     Attributes:
-        sessions: of all processes together.
+        sessions: number of sessions of all processes together.
     """
 
     sessions: int
@@ -61,7 +61,7 @@ class Scenario:
     direct: bool = False
 
     def shares(self, address: str) -> list[Share]:
-        """What each process reads."""
+        """Return the share of each process."""
         of_process = REQUESTS // self.processes
         sessions = self.sessions // self.processes
         return [
@@ -74,7 +74,7 @@ SCENARIOS = (Scenario(1, 1), Scenario(4, 4), Scenario(64, 4), Scenario(1, 1, dir
 
 @dataclass(frozen=True)
 class Step:
-    """One step of the core: when the runner handed it out, in nanoseconds, and how many tokens it had."""
+    """One step of the core: when the runner returned it, in nanoseconds, and its number of tokens."""
 
     time: int
     tokens: int
@@ -82,14 +82,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Servers:
-    """The servers, and the file in which the core notes its steps."""
+    """The servers, and the file in which the core records its steps."""
 
     engine: Server
     gateway: Server
     steps_file: Path
 
     def steps(self) -> dict[int, Step]:
-        """All steps so far, by the id that they gave."""
+        """Return all steps so far, by the id that they gave."""
         data = self.steps_file.read_bytes()
         return {
             id_of(number): Step(at, tokens)
@@ -97,14 +97,14 @@ class Servers:
         }
 
     def pids(self) -> dict[str, int]:
-        """The servers' processes by name."""
+        """Return the ids of the servers' processes, by name."""
         engine = self.engine.process.pid
         (core,) = psutil.Process(engine).children()
         return {"engine": engine, "core": core.pid, "gateway": self.gateway.process.pid}
 
 
 def main() -> None:
-    """Measure, print and write."""
+    """Measure, print and write the results."""
     parser = measurement(__doc__)
     parser.add_argument("--seconds", type=float, default=10.0, help="of each scenario; default %(default)g")
     arguments = parser.parse_args()
@@ -120,7 +120,7 @@ def main() -> None:
 
 @contextmanager
 def running_servers() -> Iterator[Servers]:
-    """A scripted engine that runs its model, and a gateway in front of it."""
+    """Run a scripted engine with its model, and a gateway in front of it."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         steps_file = Path(folder) / "steps"
         line = ("-m", PROGRAM, "--name", "e1", "--listen", "127.0.0.1:0", *ANY_ROOT)
@@ -136,7 +136,7 @@ def running_servers() -> Iterator[Servers]:
 
 
 def measured(servers: Servers, scenario: Scenario, seconds: float) -> Row:
-    """Let a scenario's clients read, and measure them for some seconds."""
+    """Let a scenario's clients read, and measure for some seconds."""
     address = (servers.engine if scenario.direct else servers.gateway).address
     with readers(scenario.shares(address)) as reading:
         pids = servers.pids() | {f"client {number}": pid for number, (pid, _) in enumerate(reading)}
@@ -155,7 +155,7 @@ def measured(servers: Servers, scenario: Scenario, seconds: float) -> Row:
 
 @contextmanager
 def readers(shares: list[Share]) -> Iterator[list[tuple[int, Connection]]]:
-    """Processes that read, each with its number and its end of a pipe; they have begun."""
+    """Run processes that read; yield each with its id and its end of a pipe, once all have begun."""
     context = multiprocessing.get_context("spawn")
     pipes = [context.Pipe() for _ in shares]
     processes = [
@@ -179,7 +179,7 @@ def readers(shares: list[Share]) -> Iterator[list[tuple[int, Connection]]]:
 def row(
     scenario: Scenario, steps: dict[int, Step], spent: dict[str, float], readings: list[Readings], seconds: float
 ) -> Row:
-    """What was measured, by token and by step."""
+    """Return the results, per token and per step."""
     tokens = sum(step.tokens for step in steps.values())
     costs = {name: spent[name] / tokens * 1e6 for name in ("engine", "core", "gateway")}
     clients = sum(cpu for name, cpu in spent.items() if name.startswith("client"))

@@ -31,13 +31,13 @@ IDS, NEW = 1_000, 2
 _BLOCKS = -(-(IDS + NEW) // 16)
 _REUSED = (IDS - 1) // 16 * 16
 WAYS = {"in the pool": (_REUSED, 0), "in host memory": (0, _REUSED), "computed": (0, 0)}
-"""Tokens that come from the pool, and from host memory."""
+"""Number of tokens from the pool, and from host memory."""
 MODES = ("DEFAULT", "INT8", "UINT4")
 
 
 @dataclass
 class Row:
-    """One mode of keys and values: milliseconds by way, and bytes of a block."""
+    """Results of one format of keys and values: milliseconds by source, and bytes of a block."""
 
     mode: str
     block_bytes: int = 0
@@ -45,7 +45,7 @@ class Row:
 
 
 def measured(mode: str, rounds: int, quietness: Quietness) -> Row:
-    """One row, from so many turns."""
+    """Measure one row, over a number of turns."""
     row = Row(mode)
     with _running(mode, row) as client:
         prompts = [[1 + (7 * seed + 11 * place) % 40_000 for place in range(IDS)] for seed in (1, 2)]
@@ -78,10 +78,10 @@ def _running(mode: str, row: Row) -> Iterator[Client]:
 
 
 def _first_token(client: Client, ids: list[int], expected: tuple[int, int] | None, **fields: Any) -> float:
-    """Seconds to the first token.
+    """Return the seconds to the first token.
 
     Args:
-        expected: what is to come from the pool, and from host memory; None: whatever does.
+        expected: tokens that must come from the pool, and from host memory; None: any.
     """
     began = time.perf_counter()
     handle, queue = client.start_request(MODEL, ids=ids, max_new_tokens=NEW, do_sample=False, ignore_eos=True, **fields)
@@ -96,7 +96,7 @@ def _first_token(client: Client, ids: list[int], expected: tuple[int, int] | Non
 
 
 def table(rows: list[Row]) -> str:
-    """The section of the page."""
+    """Return the section of the page."""
     date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     count = len(rows[0].found["computed"])
     lines = [
@@ -112,7 +112,7 @@ def table(rows: list[Row]) -> str:
 
 
 def main() -> None:
-    """Measure, and write the page."""
+    """Measure, and write the page's section."""
     parser = measurement(__doc__)
     parser.add_argument("--rounds", type=int, default=12)
     arguments = parser.parse_args()

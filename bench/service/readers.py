@@ -1,4 +1,4 @@
-"""The clients that are measured: a process with some sessions, each with its queues, read as a program reads them."""
+"""The measured clients: a process with some sessions, each with its queues, read as in a program."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ LENGTH = 4000
 
 @dataclass(frozen=True)
 class Share:
-    """What one process reads.
+    """Share of one process.
 
     Attributes:
-        address: of the gateway, or of an engine.
+        address: address of the gateway, or of an engine.
         first: number of its first request; prompts differ.
-        sessions: clients, each with a session stream of its own.
-        requests: of each session.
+        sessions: number of clients, each with a session stream of its own.
+        requests: number of requests of each session.
     """
 
     address: str
@@ -36,13 +36,13 @@ class Share:
 
 @dataclass
 class Readings:
-    """What one session got.
+    """Results of one session.
 
     Attributes:
-        ids: newest id of each look.
+        ids: newest id of each read.
         arrived: CLOCK_MONOTONIC in nanoseconds when the first queue had it.
         read: the same when all queues were read.
-        tokens: ids read in each look, of all queues.
+        tokens: ids of each read, over all queues.
     """
 
     ids: list[int] = field(default_factory=list)
@@ -52,17 +52,17 @@ class Readings:
 
 
 class Tally:
-    """Checks that a queue's ids are those of consecutive steps, and counts them."""
+    """Checks that a queue's ids are of consecutive steps, and counts them."""
 
     def __init__(self, queue: ResultQueue) -> None:
         self.queue = queue
         self._expected: int | None = None
 
     def take(self, elements: GeneratedElements | None) -> int:
-        """How many ids there were.
+        """Take new ids; return their number.
 
         Raises:
-            RuntimeError: one is missing or twice.
+            RuntimeError: an id is missing or repeated.
         """
         if elements is None:
             return 0
@@ -75,7 +75,7 @@ class Tally:
 
 
 class Session:
-    """One client and its queues, read by one thread: it waits at the first queue, then takes what the others have."""
+    """One client and its queues, read by one thread: it waits at the first queue, then reads the others."""
 
     def __init__(self, share: Share, number: int, stop: threading.Event) -> None:
         self.client = Client(share.address)
@@ -89,12 +89,12 @@ class Session:
         return self.client.start_request(MODEL, ids=prompt, max_new_tokens=LENGTH, ignore_eos=True)[1]
 
     def wait(self) -> None:
-        """Until every queue has a token."""
+        """Wait until every queue has a token."""
         for tally in self._tallies:
             tally.take(tally.queue.Get())
 
     def read(self) -> Readings:
-        """Read until told to stop."""
+        """Read until stopped."""
         lead, *others = self._tallies
         readings = self.readings
         while not self._stop.is_set() and (elements := lead.queue.Get()) is not None:
@@ -109,7 +109,7 @@ class Session:
 
 
 def read(pipe: Connection, share: Share) -> None:
-    """Start everything, say so, read until told to stop, and send one Readings a session."""
+    """Start everything, report it, read until stopped, and send the Readings of each session."""
     stop = threading.Event()
     sessions = [Session(share, number, stop) for number in range(share.sessions)]
     for session in sessions:

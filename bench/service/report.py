@@ -20,11 +20,11 @@ class Row:
     """One scenario.
 
     Attributes:
-        sessions: of all client processes together.
-        processes: of clients.
+        sessions: number of sessions of all client processes together.
+        processes: number of client processes.
         direct: without a gateway.
-        steps_seen: share of the steps that the sessions' readers met one by one; the rest they met with a later one.
-        cpu_us: microseconds of CPU a token, by process.
+        steps_seen: share of the steps that readers read one by one; the others were read together with a later one.
+        cpu_us: CPU microseconds per token, by process.
         added_ms: added latencies.
         read_ms: the same until everything was read.
     """
@@ -39,7 +39,7 @@ class Row:
     read_ms: list[float]
 
     def summary(self) -> dict[str, Any]:
-        """As it is kept."""
+        """Return the row as stored."""
         return {
             "sessions": self.sessions,
             "client_processes": self.processes,
@@ -54,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Run:
-    """All of one run."""
+    """Results of one run."""
 
     date: str
     limits: Limits
@@ -67,10 +67,10 @@ def print_run(run: Run) -> None:
 
 
 def write_run(run: Run) -> None:
-    """Write the JSON, and put the table into results/service.md in the place of the one before.
+    """Write the JSON, and replace the table in results/service.md.
 
     Raises:
-        ValueError: the page has no place for it.
+        ValueError: the page has no section for it.
     """
     content = {"date": run.date, "machine": vars(run.limits), "scenarios": [row.summary() for row in run.rows]}
     _JSON.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

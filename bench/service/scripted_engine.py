@@ -1,9 +1,9 @@
-"""headrace-engine with a scripted runner: the real service and the real core, and steps whose ids are known.
+"""headrace-engine with a scripted runner: the real service and core, and steps with known ids.
 
     HEADRACE_BENCH_STEPS=FILE python -m bench.service.scripted_engine [arguments of headrace-engine]
 
-A step takes STEP seconds, as if a device computed it, and gives every sequence the same id: `id_of` its number. When
-and with how many ids each step was handed out is written to FILE, one `STAMP` after the other.
+A step takes STEP seconds, like a step of a device, and gives every sequence the same id: `id_of` its number. The time
+and the number of ids of each step are written to FILE, one `STAMP` after the other.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ PROGRAM = "bench.service.scripted_engine"
 """Name of this module, which Python runs from the root of the repository."""
 
 STEP = 0.02
-"""Seconds of a step."""
+"""Seconds per step."""
 
 STAMP = struct.Struct("<QQQ")
-"""Number of a step, CLOCK_MONOTONIC in nanoseconds when the runner returned, and ids in it."""
+"""Number of a step, CLOCK_MONOTONIC in nanoseconds when the runner returned, and its number of ids."""
 
 _FIRST_ID, _CYCLE = 1_000, 40_000
 
 
 def id_of(step: int) -> int:
-    """The id that a step gives; known again after 800 s."""
+    """Return the id of a step; repeats after 800 s."""
     return _FIRST_ID + step % _CYCLE
 
 
 class ScriptedRunner(Runner):
-    """Waits where others compute. What a step costs the core is written down at the beginning of the next one."""
+    """Waits instead of computing. A step is recorded at the beginning of the next one."""
 
     def __init__(self, plan: CorePlan) -> None:
         self._plan = plan
@@ -55,7 +55,7 @@ class ScriptedRunner(Runner):
         """Nothing."""
 
     def size(self) -> RunnerSizes:
-        """Room for a full batch of the longest sequences."""
+        """Return the blocks for a full batch of the longest sequences."""
         plan = self._plan
         blocks = plan.max_batch * -(-plan.max_length // plan.block_size)
         return RunnerSizes(
@@ -77,10 +77,10 @@ class ScriptedRunner(Runner):
         """Nothing."""
 
     def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
-        """The id of this step for each row that wants one."""
+        """Return the id of this step for each sampled row."""
         self._stamps.write(self._last)
         drawn = [Sampled(id_of(self._number))] * sum(step.sampling is not None for step in steps)
-        # Steps of a device that was late follow at once, and then again at their distance.
+        # A late step returns at once; later ones follow at the usual interval again.
         self._due = max(self._due + STEP, time.monotonic())
         time.sleep(max(0.0, self._due - time.monotonic()))
         self._last = STAMP.pack(self._number, time.monotonic_ns(), len(drawn))
@@ -93,7 +93,7 @@ class ScriptedRunner(Runner):
 
 
 def main() -> int:
-    """The service; with a number alone, a core on the socket of that number."""
+    """Run the service; with "core" and a number, a core on the socket of that number."""
     if sys.argv[1:2] == ["core"]:
         return core_main(int(sys.argv[2]), ScriptedRunner)
     program = (sys.executable, "-m", PROGRAM, "core")

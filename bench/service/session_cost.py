@@ -32,24 +32,24 @@ PIECES = [f" word{number}".encode() for number in range(1000)]
 
 
 class Request:
-    """What a session needs of a request."""
+    """What a session uses of a request."""
 
     def __init__(self, sequence: Sequence) -> None:
         self._sequence = sequence
 
     def arrive(self) -> None:
-        """Somebody is there."""
+        """Ignore a reader's arrival."""
 
     def sequence(self, index: int) -> Sequence:
-        """Its only one."""
+        """Return its only sequence."""
         return self._sequence
 
     def leave(self) -> None:
-        """It is gone."""
+        """Ignore a reader's leaving."""
 
 
 class Front:
-    """A model's outputs with sequences that go on for ever, and the sessions that read them."""
+    """A model's outputs with endless sequences, and the sessions that read them."""
 
     def __init__(self, channels: int) -> None:
         self.outputs = Outputs(time.time, StepHistory(time.time))
@@ -67,7 +67,7 @@ class Front:
         return sequence
 
     def step(self) -> None:
-        """One token for each."""
+        """Run a step of one token per sequence."""
         keys = list(range(len(self.requests)))
         first = next(self._ids)
         ids = [(first + key) % 1000 for key in keys]
@@ -75,7 +75,7 @@ class Front:
 
 
 async def stages(channels: int, steps: int) -> None:
-    """Print what each stage costs, one after the other, without gRPC."""
+    """Measure and print the cost of each stage in order, without gRPC."""
     front = Front(channels)
     session = front.sessions.open()
     session.open(load=False)

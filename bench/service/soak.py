@@ -32,7 +32,7 @@ from bench.common.page import RESULTS, SOAK, measurement
 MODEL = "tiny"
 ROUND, FIRST, AT_ONCE = 500, 2_000, 8
 LIMIT_KIB = 1024
-"""Of growth a thousand requests."""
+"""Maximum growth in KiB per thousand requests."""
 
 _JSON = RESULTS / "soak.json"
 _WORDS = ("the", "water", "wheel", "turns", "why", "is", "sky", "blue", "a", "river", "lamp", "batch", "of", "city")
@@ -40,30 +40,31 @@ _WORDS = ("the", "water", "wheel", "turns", "why", "is", "sky", "blue", "a", "ri
 
 @dataclass(frozen=True)
 class Reading:
-    """What was read.
+    """Memory readings.
 
     Attributes:
-        resident: KiB of each process after so many requests.
+        requests: number of requests at each reading.
+        resident: KiB of each process at each reading.
     """
 
     requests: list[int] = field(default_factory=list)
     resident: dict[str, list[float]] = field(default_factory=dict)
 
     def take(self, requests: int, processes: dict[str, psutil.Process]) -> None:
-        """Read the memory of all processes."""
+        """Record the memory of all processes."""
         self.requests.append(requests)
         for name, process in processes.items():
             self.resident.setdefault(name, []).append(process.memory_info().rss / 1024)
 
     def growth(self, name: str) -> float:
-        """KiB a thousand requests, after the first."""
+        """Return the growth in KiB per thousand requests, after the first."""
         points = [pair for pair in zip(self.requests, self.resident[name], strict=True) if pair[0] >= FIRST]
         count, mean = sum(x for x, _ in points) / len(points), sum(y for _, y in points) / len(points)
         return sum((x - count) * (y - mean) for x, y in points) / sum((x - count) ** 2 for x, _ in points) * 1000
 
 
 def main() -> int:
-    """Measure, print and write; 1 where something grows more than it may."""
+    """Measure, print and write the results. Return 1 if a process grows more than it may."""
     parser = measurement(__doc__)
     parser.add_argument("--requests", type=int, default=8_000, help="default %(default)s")
     arguments = parser.parse_args()
@@ -83,7 +84,7 @@ def main() -> int:
 
 @contextmanager
 def servers() -> Iterator[tuple[Server, dict[str, psutil.Process]]]:
-    """A gateway in front of an engine that runs the model, and the processes that are looked at."""
+    """Run a gateway in front of an engine with the model; yield them and the measured processes."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         path = make_tiny_llama(Path(folder) / "model")
         engine = stack.enter_context(engine_server("e1", "--backend", "cpu"))
@@ -96,7 +97,7 @@ def servers() -> Iterator[tuple[Server, dict[str, psutil.Process]]]:
 
 
 def use(address: str, first: int) -> None:
-    """ROUND requests of one client."""
+    """Run ROUND requests of one client."""
     with Client(address) as client, ThreadPoolExecutor(AT_ONCE) as threads:
         for done in [threads.submit(_ask, client, number) for number in range(first, first + ROUND)]:
             done.result()

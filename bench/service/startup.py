@@ -38,14 +38,14 @@ _WEIGHTS_DONE = ("ALLOCATING", "WARMING_UP")
 
 @dataclass
 class Starts:
-    """One kind of start: seconds of each phase by round, and the cores that others used."""
+    """Results of one kind of start: seconds of each phase by round, and the CPU cores that others used."""
 
     name: str
     phases: list[tuple[float, ...]] = field(default_factory=list)
     disturbed: list[float] = field(default_factory=list)
 
     def row(self) -> str:
-        """Medians, as a row of the table. Each phase has its own, and so has their sum."""
+        """Return medians as a row of the table, of each phase and of their sum."""
         middles = [median(phase) for phase in zip(*self.phases, strict=True)]
         total = median(map(sum, self.phases))
         cells = [*(f"{seconds:.2f}" for seconds in middles), f"**{total:.2f}**", f"{median(self.disturbed):.2f}"]
@@ -53,7 +53,7 @@ class Starts:
 
 
 def measured(rounds: int, quietness: Quietness) -> list[Starts]:
-    """So many starts of each kind, in turns."""
+    """Measure a number of starts of each kind, in turns."""
     kinds = [Starts("nothing cached"), Starts("from cache")]
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as folder, variable_set(CACHE_VARIABLE, folder):
@@ -67,7 +67,7 @@ def measured(rounds: int, quietness: Quietness) -> list[Starts]:
 
 
 def _start(quietness: Quietness) -> tuple[tuple[float, ...], float]:
-    """Seconds of each phase of one start, and the cores that others used meanwhile."""
+    """Return the seconds of each phase of one start, and the CPU cores that others used."""
     settings = ("--model", f"smol={BenchModels.chosen().packaged}", "--set", "max_length=2048")
 
     def start() -> list[float]:
@@ -75,14 +75,14 @@ def _start(quietness: Quietness) -> tuple[tuple[float, ...], float]:
         server.wait_event("model_ready", 120)
         return list(_times(server))
 
-    with ExitStack() as stack:  # The server has to live for its own share to be known.
+    with ExitStack() as stack:  # The server must be alive for its own CPU time to be read.
         began = time.time()
         times, others = quietness.watched(start)
     return tuple(after - before for before, after in pairwise([began, *times])), others
 
 
 def _times(server: Server) -> Iterator[float]:
-    """When each phase ended."""
+    """Return when each phase ended."""
     events = list(server.events)
     yield _first(events, lambda event: event["event"] == "listening")
     yield _first(events, lambda event: event.get("state") == "INITIAL")
@@ -102,7 +102,7 @@ def _check_cached(folder: Path) -> None:
 
 
 def table(kinds: list[Starts]) -> str:
-    """The section of the page."""
+    """Return the section of the page."""
     date = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     lines = [
         f"{date}. {cpu_name()}, {os.cpu_count()} cores. Seconds, medians of {len(kinds[0].phases)} starts.",
@@ -115,7 +115,7 @@ def table(kinds: list[Starts]) -> str:
 
 
 def main() -> None:
-    """Measure, and write the page."""
+    """Measure, and write the page's section."""
     parser = measurement(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
