@@ -70,7 +70,7 @@ class Results:
         return tables.text(self.content)
 
     def write(self) -> None:
-        """The JSON, the chart, and the section of results/cpu.md."""
+        """Write the JSON, the chart, and the section of results/cpu.md."""
         _JSON.write_text(json.dumps(self.content, indent=1) + "\n", encoding="utf-8")
         chart.draw(self.content, _CHART)
         CPU.write(self.text())

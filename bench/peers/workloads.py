@@ -44,7 +44,7 @@ class Answer:
 
     Attributes:
         arrivals: arrivals of each request.
-        told: rates by metric that the server reports; the better of these and the client's counts.
+        told: rates by metric as reported by the server; the better of these and the client's is used.
     """
 
     arrivals: Sequence[Arrivals]

@@ -106,7 +106,7 @@ def simulate(step: Step, costs: Costs) -> list[Request]:
 
 
 def vllm(budget: int, threshold: int = 0) -> Step:
-    """Running requests first, in order of arrival, prompts and generations alike; then waiting ones."""
+    """Return vLLM's rules: running requests in order of arrival, prompts and generations alike; then waiting ones."""
 
     def step(requests: list[Request], now: float) -> Rows:
         rows, left = Rows(), budget
@@ -121,7 +121,7 @@ def vllm(budget: int, threshold: int = 0) -> Step:
 
 
 def sglang(chunk: int, *, mixed: bool) -> Step:
-    """Prompts first: the unfinished one, then new ones up to the chunk size; streams alongside them if mixed."""
+    """Return SGLang's rules: the unfinished prompt, then new ones up to the chunk size; streams alongside if mixed."""
 
     def step(requests: list[Request], now: float) -> Rows:
         rows, left = Rows(), chunk

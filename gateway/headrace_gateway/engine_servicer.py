@@ -99,7 +99,7 @@ class EngineServicer(engine_service_pb2_grpc.EngineServiceServicer):
         return [stat for answer in answers(knowing_model(outcomes)) for stat in answer.stats]
 
     def _features(self) -> list[str]:
-        """Features of every reachable engine, since a call may go to any of them."""
+        """Return the features common to all reachable engines, since a call may go to any of them."""
         sets = [set(engine.view.info.features) for engine in self._pool.reachable() if engine.view.info is not None]
         return sorted(set.intersection(*sets)) if sets else []
 

@@ -39,15 +39,15 @@ class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
         return wire.InstallModelResponse(engines=models)
 
     async def StartModel(self, request: wire.StartModelRequest, context: Context) -> wire.StartModelResponse:
-        """Starts a model wherever it is installed."""
+        """Start a model wherever it is installed."""
         return wire.StartModelResponse(engines=await self._verb("StartModel", request, request.model_name, context))
 
     async def StopModel(self, request: wire.StopModelRequest, context: Context) -> wire.StopModelResponse:
-        """Stops a model wherever it is installed."""
+        """Stop a model wherever it is installed."""
         return wire.StopModelResponse(engines=await self._verb("StopModel", request, request.model_name, context))
 
     async def ReleaseModel(self, request: wire.ReleaseModelRequest, context: Context) -> wire.ReleaseModelResponse:
-        """Releases a model wherever it is installed."""
+        """Release a model wherever it is installed."""
         return wire.ReleaseModelResponse(engines=await self._verb("ReleaseModel", request, request.model_name, context))
 
     async def GetModel(self, request: wire.GetModelRequest, context: Context) -> wire.GetModelResponse:

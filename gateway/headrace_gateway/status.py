@@ -108,19 +108,19 @@ def no_message(method: str, why: str) -> CallError:
 
 
 def unknown_request(handle: str) -> CallError:
-    """No request has this handle or request_id."""
+    """Build UNKNOWN_REQUEST: no request has this handle or request_id."""
     message = f'no request "{shorten(handle)}": it was released, belongs to another owner, or never existed'
     return refusal(grpc.StatusCode.NOT_FOUND, "UNKNOWN_REQUEST", message, handle=handle)
 
 
 def unknown_engine(name: str, known: list[str]) -> CallError:
-    """The gateway's list has no such engine."""
+    """Build UNKNOWN_ENGINE: the gateway's list has no such engine."""
     message = f'no engine "{shorten(name)}" in this gateway\'s list: {", ".join(known)}'
     return refusal(grpc.StatusCode.NOT_FOUND, "UNKNOWN_ENGINE", message, engine=name)
 
 
 def unknown_model(model_name: str, known: Iterable[str] = ()) -> CallError:
-    """No engine has a model of this name.
+    """Build UNKNOWN_MODEL: no engine has a model of this name.
 
     Args:
         known: names of the models that engines have; the message lists a few.
@@ -138,16 +138,16 @@ _WAYS = {
         "it takes no more requests. Wait until it is STOPPED (WatchModel), then start it (StartModel)"
     ),
 }
-"""Advice by state, where it is not just to start the model."""
+"""Advice by state, if it is not simply to start the model."""
 
 _REPLACE = "Install it again, with another config where that helps (InstallModel)"
 
 
 def model_not_running(model_name: str, state: model_pb2.ModelState, failure: str = "") -> CallError:
-    """Engines have the model, but it runs on none of them.
+    """Build MODEL_NOT_RUNNING: engines have the model, but it runs on none of them.
 
     Args:
-        failure: why it failed, where the state is FAILED.
+        failure: why it failed, if the state is FAILED.
     """
     way = _WAYS.get(state, "start it first (StartModel)")
     if state == model_pb2.MODEL_STATE_FAILED:
@@ -159,20 +159,20 @@ def model_not_running(model_name: str, state: model_pb2.ModelState, failure: str
 
 
 def model_starting(model_name: str, state: model_pb2.ModelState) -> CallError:
-    """An engine is about to run the model."""
+    """Build MODEL_STARTING: an engine is about to run the model."""
     way = "it takes requests once it is RUNNING. Try again, or watch it (WatchModel)"
     message = f'model "{shorten(model_name)}" is {state_name(state)}: {way}'
     return _unavailable("MODEL_STARTING", message, model_name=model_name)
 
 
 def no_engine(model_name: str, why: str) -> CallError:
-    """No engine can take the request now, but one may later."""
+    """Build NO_ENGINE: no engine can take the request now, but one may later."""
     message = f'no engine runs model "{shorten(model_name)}" now: {why}'
     return _unavailable("NO_ENGINE", message, model_name=model_name)
 
 
 def engine_unreachable(name: str, *, reached: bool) -> CallError:
-    """The engine does not answer. `reached`: the call may have arrived there before."""
+    """Build ENGINE_UNREACHABLE: the engine does not answer. `reached`: the call may have arrived there before."""
     message = (
         f'engine "{name}" does not answer; its models and requests may still exist, so try again in {RETRY_SECONDS:g} s'
     )
@@ -195,36 +195,36 @@ def after_tokens(error: CallError, tokens: int) -> CallError:
 
 
 def _cause(error: CallError) -> str:
-    """Cause of a failure, without the advice that follows a semicolon or a colon."""
+    """Return the cause of a failure, without the advice that follows a semicolon or a colon."""
     return error.status.message.partition(";")[0].partition(": ")[0]
 
 
 def draining() -> CallError:
-    """The gateway is shutting down."""
+    """Build DRAINING: the gateway is shutting down."""
     return _unavailable(
         "DRAINING", "this gateway is shutting down and accepts nothing new: use another one, or try again"
     )
 
 
 def not_allowed(field: str, why: str) -> CallError:
-    """A field requests something that this peer may not have."""
+    """Build NOT_ALLOWED: a field requests something that this peer may not have."""
     return refusal(grpc.StatusCode.PERMISSION_DENIED, "NOT_ALLOWED", f"{field} {why}", field=field)
 
 
 def silent_session(interval: float, limit: float) -> CallError:
-    """A session whose client sent nothing for too long."""
+    """Build SESSION_SILENT: a session's client sent nothing for too long."""
     message = f"no message came for {limit:g} s, but a ping is due every {interval:g} s: open a new session"
     return _unavailable("SESSION_SILENT", message)
 
 
 def full_stream(engine: str, why: str) -> CallError:
-    """A session has used up its share of the stream to an engine."""
+    """Build QUEUE_FULL: a session has used up its share of the stream to an engine."""
     message = f"{why}: detach some, or try again later"
     return refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", message, _retry(), engine=engine)
 
 
 def full_session(limit: int) -> CallError:
-    """A session has reached its maximum number of channels."""
+    """Build QUEUE_FULL: a session has reached its maximum number of channels."""
     message = (
         f"this session reads {limit} sequences, the most that one session may read: detach some, or try again later"
     )
@@ -232,18 +232,18 @@ def full_session(limit: int) -> CallError:
 
 
 def full_calls(why: str) -> CallError:
-    """A connection has used up its share of concurrent calls."""
+    """Build QUEUE_FULL: a connection has used up its share of concurrent calls."""
     message = f"{why}: try again when some have ended"
     return refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", message, _retry())
 
 
 def out_of_step(engine: str, position: int, expected: int) -> CallError:
-    """An engine left a gap in a sequence's tokens, or sent some twice."""
+    """Build ENGINE_FAULT: an engine left a gap in a sequence's tokens, or sent some twice."""
     message = f'engine "{engine}" sent tokens from position {position} instead of {expected}: attach again'
     return refusal(grpc.StatusCode.INTERNAL, "ENGINE_FAULT", message, engine=engine)
 
 
 def fault(kind: str) -> CallError:
-    """Internal error of the gateway; `kind` is the name of the exception."""
+    """Build ENGINE_FAULT: internal error of the gateway; `kind` is the name of the exception."""
     message = f"internal error of the gateway ({kind}); its log has the stack"
     return refusal(grpc.StatusCode.INTERNAL, "ENGINE_FAULT", message)

@@ -17,7 +17,7 @@ from headrace_gateway.forwarding.rewrite import readdress
 PASSED_METADATA = frozenset({"authorization", "traceparent"})
 
 CALLER_KEY = "headrace-caller"
-"""Metadata by which an engine tells the gateway's clients apart, for fair shares. Clients cannot set it."""
+"""Metadata by which an engine distinguishes the gateway's clients, for fair shares. Clients cannot set it."""
 
 _SALT = secrets.token_bytes(16)
 

@@ -78,7 +78,7 @@ class EngineLoad:
         return changed
 
     def lost(self) -> None:
-        """The session stream ended: keep the last report until a poll."""
+        """Keep the last report until a poll, after the session stream has ended."""
         self._polled = self._known
         self.followed = False
         self._models.clear()

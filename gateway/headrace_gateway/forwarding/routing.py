@@ -184,7 +184,7 @@ def _rank(engine: Engine, model_name: str, key: str) -> tuple[bool, int, int]:
 
 
 def _digest(name: str, key: str) -> int:
-    """Rendezvous hash, equal in every gateway: if an engine is lost, only its own keys move."""
+    """Return the rendezvous hash, equal in every gateway: if an engine is lost, only its own keys move."""
     return int.from_bytes(hashlib.blake2b(f"{name}/{key}".encode(), digest_size=8).digest())
 
 

@@ -46,7 +46,7 @@ class Gate:
         wait_until(lambda: self.taken >= end, f"the core takes no {steps} steps")
 
     def pass_through(self) -> None:
-        """For the core: wait until a step may be taken, and count it."""
+        """Wait, in the core, until a step may be taken, and count it."""
         while self._numbers[_TAKEN] >= self._numbers[_ALLOWED]:
             time.sleep(0.001)
         self._numbers[_TAKEN] += 1

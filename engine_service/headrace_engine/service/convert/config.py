@@ -1,4 +1,4 @@
-"""What callers configure: runtime and generation configs, both ways."""
+"""Codecs of runtime and generation configs, in both directions."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ MODEL_FORMAT = enum_pair(runtime_pb2.DESCRIPTOR.enum_types_by_name["ModelFormat"
 """Layout of a model's files."""
 
 LEASE = Codec(Lease, generation_pb2.Lease)
-"""How long a request is kept while nobody is there."""
+"""Seconds for which a request without a reader is retained."""
 
 RUNTIME_CONFIG = Codec(
     RuntimeConfig,
@@ -84,7 +84,7 @@ RUNTIME_CONFIG = Codec(
     Codec(Adapter, runtime_pb2.Adapter),
     LEASE,
 )
-"""How a model is installed."""
+"""Settings of a model's install."""
 
 GENERATION_CONFIG = Codec(
     GenerationConfig,
@@ -94,4 +94,4 @@ GENERATION_CONFIG = Codec(
     response_format=Pair(_read_response_format, _write_response_format),
     mm_info=Pair(_read_media, _write_media),
 )
-"""How a request generates."""
+"""Settings of a request's generation."""
