@@ -207,7 +207,7 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
             raise status.no_message(_name(method), str(error)) from None
 
     def _cancelled(self) -> CallError:
-        """Return the failure of a cancelled call. If its client cancelled it, raise CancelledError: no status is sent."""
+        """Return the failure of a cancelled call. Raise CancelledError if its client cancelled: no status is sent."""
         task = asyncio.current_task()
         if task is None or not task.cancelling():
             return status.fault("CancelledError")

@@ -75,7 +75,7 @@ MODEL_FORMAT = enum_pair(runtime_pb2.DESCRIPTOR.enum_types_by_name["ModelFormat"
 """Layout of a model's files."""
 
 LEASE = Codec(Lease, generation_pb2.Lease)
-"""Seconds for which a request without a reader is retained."""
+"""Seconds for which a running or ended request without a reader is retained."""
 
 RUNTIME_CONFIG = Codec(
     RuntimeConfig,
