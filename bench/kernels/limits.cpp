@@ -1,4 +1,4 @@
-// What this machine can do at best: bytes read from memory, and products of each kind, on one thread and on all.
+// Measures this machine's limits: bytes read from memory, and products of each kind, on one thread and on all.
 // Prints one JSON object. Built for the machine that it runs on: g++ -O3 -march=native -pthread.
 #include <immintrin.h>
 #include <sched.h>
@@ -21,18 +21,18 @@
 namespace {
 
 constexpr size_t kHuge = size_t{1} << 21;
-constexpr size_t kMemory = size_t{1} << 30;  // beyond what a cache holds, or is given, on most machines
+constexpr size_t kMemory = size_t{1} << 30;  // larger than any cache of most machines
 constexpr size_t kCached =
     size_t{4} << 20;  // of a thread: more than its own caches hold, less than the shared one does
-constexpr size_t kSlice = size_t{32} << 20;  // read in one go; its predecessor was read kMemory / kSlice goes before
+constexpr size_t kSlice = size_t{32} << 20;  // read in one round; read again kMemory / kSlice rounds later
 
-std::atomic<int64_t> sink{0};  // so that nothing is computed in vain
+std::atomic<int64_t> sink{0};  // uses results, so that the compiler removes no computation
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Seconds that the slowest of all threads takes for its part: the best of many goes, and the median.
+// Seconds of the slowest thread for its part: the best of many rounds, and the median.
 struct Timing {
   double best, median;
 };
@@ -71,7 +71,7 @@ const char* memory() {
   return base;
 }
 
-// Four streams, as a core reads fastest.
+// Reads in four streams, the fastest way for a CPU core.
 void read_all(const char* from, size_t bytes) {
   const size_t quarter = bytes / 4;
   __m256i sums[4] = {};
@@ -94,7 +94,7 @@ Timing read_memory(int threads) {
   });
 }
 
-// Each thread reads its own part again and again.
+// Each thread reads its own part repeatedly.
 Timing read_cache(int threads) {
   return timed(threads, 200,
                [&](int thread, int) { read_all(memory() + static_cast<size_t>(thread) * kCached, kCached); });

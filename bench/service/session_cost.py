@@ -32,7 +32,7 @@ PIECES = [f" word{number}".encode() for number in range(1000)]
 
 
 class Request:
-    """What a session uses of a request."""
+    """The part of a request that a session uses."""
 
     def __init__(self, sequence: Sequence) -> None:
         self._sequence = sequence

@@ -80,6 +80,7 @@ class Intake:
         try:
             await turn
         except asyncio.CancelledError:
+            # Woken just before: the share is already this read's, and no caller is left to return it.
             if turn.done() and not turn.cancelled():
                 self.shares.give_back(peer)
                 self._wake()

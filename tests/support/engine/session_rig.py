@@ -22,7 +22,7 @@ from support.clocks.timers import FakeTimers
 
 
 class Story:
-    """What a session uses of a request: its sequences' logs, and a count of its readers."""
+    """The part of a request that a session uses: its sequences' logs, and a count of its readers."""
 
     def __init__(
         self, sequences: int = 1, *, with_logprobs: bool = False, top_count: int = 0, hidden_size: int = 0

@@ -19,7 +19,7 @@ FOR_EVER = 1e6  # seconds; far longer than any test takes
 
 
 class Script(Protocol):
-    """What a session uses of its server."""
+    """The part of a server that a session uses."""
 
     session_times: tuple[float, float]
     answers_pings: bool
