@@ -1,6 +1,6 @@
 """The native core on this machine's CPU: its limits, kernels and whole steps, and the service beside its peers.
 
-    make bench-cpu [ONLY="W1 W2"]       or       python -m every.cpu [PART ...]
+    make bench-cpu [ONLY="W1 W2"]       or       python -m bench.cpu [PART ...]
 
 Parts, in this order; without any, all of them:
 
