@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 
 from headrace_proto.pure.limits import MAX_HANDLE_BYTES, PORTION
+from headrace_proto.pure.portions import in_portions
 from headrace_proto.pure.used_numbers import UsedNumbers
 from headrace_proto.v1 import session_pb2 as wire
 
@@ -72,18 +73,9 @@ class ClientChannels:
         Raises:
             CallError: the message is invalid, so the session ends.
         """
-        for number, attach in enumerate(request.attach, 1):
-            self._attach(attach, f"attach[{number - 1}]")
-            if number % PORTION == 0:
-                yield
-        for number, channel in enumerate(request.detach, 1):
-            self._detach(channel)
-            if number % PORTION == 0:
-                yield
-        for number, ack in enumerate(request.acks, 1):
-            self._acknowledge(ack, f"acks[{number - 1}]")
-            if number % PORTION == 0:
-                yield
+        yield from in_portions(request.attach, "attach", self._attach)
+        yield from in_portions(request.detach, "detach", lambda channel, _: self._detach(channel))
+        yield from in_portions(request.acks, "acks", self._acknowledge)
         if request.HasField("ping"):
             self.outbox.put_pong(request.ping.number)
 

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 from headrace_proto.pure.faults import is_fault
-from headrace_proto.pure.limits import PING_INTERVAL, PING_TIMEOUT, PORTION
+from headrace_proto.pure.limits import PING_INTERVAL, PING_TIMEOUT
+from headrace_proto.pure.portions import in_portions
 from headrace_proto.v1 import session_pb2
 from headrace_proto.v1.session_pb2 import SessionRequest, SessionResponse
 
@@ -61,21 +62,18 @@ def apply_in_portions(message: SessionRequest, session: EngineSession) -> Iterat
     Raises:
         InvalidArgument: the message is invalid.
     """
-    for number, attach in enumerate(message.attach, 1):
-        attachment = Attachment(attach.channel, attach.handle, attach.index)
-        window = attach.window if attach.HasField("window") else None
-        session.attach(attachment, attach.from_position, window, attach.owner, f"attach[{number - 1}]")
-        if number % PORTION == 0:
-            yield
-    for number, channel in enumerate(message.detach, 1):
-        session.detach(channel)
-        if number % PORTION == 0:
-            yield
-    for number, ack in enumerate(message.acks, 1):
-        window = ack.window if ack.HasField("window") else None
-        session.ack(ack.channel, ack.position, window, f"acks[{number - 1}]")
-        if number % PORTION == 0:
-            yield
+
+    def attach(sent: session_pb2.Attach, path: str) -> None:
+        attachment = Attachment(sent.channel, sent.handle, sent.index)
+        window = sent.window if sent.HasField("window") else None
+        session.attach(attachment, sent.from_position, window, sent.owner, path)
+
+    def ack(sent: session_pb2.Ack, path: str) -> None:
+        session.ack(sent.channel, sent.position, sent.window if sent.HasField("window") else None, path)
+
+    yield from in_portions(message.attach, "attach", attach)
+    yield from in_portions(message.detach, "detach", lambda channel, _: session.detach(channel))
+    yield from in_portions(message.acks, "acks", ack)
     if message.HasField("ping"):
         session.ping(message.ping.number)
 
