@@ -7,9 +7,16 @@ from collections.abc import Iterable
 from textwrap import fill
 from typing import Any
 
-from google.protobuf.descriptor import FieldDescriptor
-
-from fieldgen.contract import Contract, enum_names, first_clause, first_sentence, is_duration, is_map, unwrapped
+from fieldgen.contract import (
+    PYTHON_TYPES,
+    Contract,
+    enum_names,
+    first_clause,
+    first_sentence,
+    is_duration,
+    is_map,
+    unwrapped,
+)
 from fieldgen.forms import FORMS
 from fieldgen.rules import Rules
 
@@ -19,11 +26,6 @@ _TYPED = ("Lease", "LogitsProcessor")
 _ARGUMENTS = ("model_name", "model_path")
 """Fields that are separate arguments."""
 
-_KINDS = {
-    FieldDescriptor.CPPTYPE_BOOL: "bool",
-    FieldDescriptor.CPPTYPE_DOUBLE: "float",
-    FieldDescriptor.CPPTYPE_STRING: "str",
-}
 _KEYWORDS = '''\
 """The keywords of configs, typed. Made by `make fields` from the wire contract."""
 
@@ -137,7 +139,7 @@ def _hint(field: Any) -> str:
     if inner.message_type is not None:
         kind = inner.message_type.name if inner.message_type.name in _TYPED else "Mapping[str, Any]"
         return f"Sequence[{kind}]" if inner.is_repeated else kind
-    kind = _KINDS.get(inner.cpp_type, "int")
+    kind = PYTHON_TYPES.get(inner.cpp_type, "int")
     if not inner.is_repeated:
         return kind
     if inner is not field:

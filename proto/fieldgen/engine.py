@@ -5,19 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from google.protobuf.descriptor import FieldDescriptor
-
-from fieldgen.contract import Contract, enum_names, first_sentence, is_duration, is_map, unwrapped
+from fieldgen.contract import PYTHON_TYPES, Contract, enum_names, first_sentence, is_duration, is_map, unwrapped
 from fieldgen.rules import Rules
 
 BY_HAND = ("ResponseFormat", "MediaItem")
 """Messages with a different type in the engine."""
 
-_KINDS = {
-    FieldDescriptor.CPPTYPE_BOOL: "bool",
-    FieldDescriptor.CPPTYPE_DOUBLE: "float",
-    FieldDescriptor.CPPTYPE_STRING: "str",
-}
 _RUNTIME = '''\
 """How a model is installed. Made by `make fields` from `headrace/v1/runtime.proto`: ranges and defaults stand there.
 
@@ -111,7 +104,7 @@ def _kind(field: Any) -> str:
     if is_duration(field):
         return "float"
     named = field.message_type or field.enum_type
-    return named.name if named is not None else _KINDS.get(field.cpp_type, "int")
+    return named.name if named is not None else PYTHON_TYPES.get(field.cpp_type, "int")
 
 
 def _field(rules: Rules) -> str:
