@@ -10,7 +10,6 @@ from typing import Any
 from headrace_engine.errors import FieldViolation, InvalidArgument
 
 UINT32 = 2**32 - 1
-UINT64 = 2**64 - 1
 MAX_SYMBOLS = 65_536
 """Maximum number of characters or ids of all words of one field together."""
 
