@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from headrace._base.retry import RetryPolicy, Time, retry_delay
+from headrace._transport.transport import STATUS_LOST
 from headrace.errors import HeadraceError, OverloadedError, UnavailableError
 
 # Codes that proxies and dying processes cause, without a reason of Headrace's: another stream may succeed.
@@ -30,10 +31,12 @@ class Recovery:
         self._policy = policy
         self._failures = 0
         self._since: float | None = None
+        self._logged = False
 
     def progressed(self) -> None:
         """Record that the stream delivered a message."""
         self._failures = 0
+        self._logged = False
         self._since = None
 
     def reached(self) -> None:
@@ -54,8 +57,14 @@ class Recovery:
         return None
 
     def log_failure(self, error: HeadraceError) -> None:
-        """Log a failure that `delay` counted, once in a row of failures."""
-        if self._failures == _LOGGED_FAILURE and self._since is not None:
+        """Log a failure that `delay` counted, once in a row of failures.
+
+        A failure without its status may be a refusal that the next attempt meets again and handles; it is not logged.
+        """
+        if self._logged or self._failures < _LOGGED_FAILURE or error.reason == STATUS_LOST:
+            return
+        if self._since is not None:
+            self._logged = True
             left = self._policy.give_up_after - (self._clock.monotonic() - self._since)
             logger.warning("the connection was lost: %s Trying again for up to %.0f s.", error, max(0.0, left))
 

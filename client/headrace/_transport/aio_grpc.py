@@ -14,7 +14,7 @@ from headrace_proto.wire.transport import CallError
 from headrace._base.aio_waiting import being_cancelled
 from headrace._transport.grpc_channels import Channel, Channels, Failover, check_size, closed
 from headrace._transport.mismatch import is_ambiguous
-from headrace._transport.transport import broke_off
+from headrace._transport.transport import status_lost
 
 _LOST_STATUS = "Internal error from Core"
 
@@ -106,7 +106,7 @@ class AsyncGrpcChannel(AsyncGrpcStream):
             # If a message is sent on a call that the server has just ended, gRPC reports this instead of the actual
             # status, which is lost; another call gets it.
             if failure.status.message == _LOST_STATUS:
-                raise broke_off("the session") from None
+                raise status_lost("the session") from None
             raise
 
     def send(self, message: Message) -> None:

@@ -9,7 +9,7 @@ from inspect import signature
 from typing import Any, cast
 
 from headrace_proto.v1.status_pb2 import Status
-from headrace_proto.wire.status import CODES
+from headrace_proto.wire.status import CODES, failure
 from headrace_proto.wire.transport import ENTRY_POINTS, CallError, Transport
 
 from headrace._values.fill import unknown_name
@@ -17,9 +17,18 @@ from headrace._values.fill import unknown_name
 _CLIENT_KEYWORDS = ("address", "timeout", "owner", "retry", "clock")
 
 
+STATUS_LOST = "STATUS_LOST"
+"""Reason of a stream that ended for a reason which gRPC lost; opening it again brings the reason up."""
+
+
 def broke_off(what: str) -> CallError:
     """Return the exception of a stream that ended early."""
     return CallError(Status(code=CODES["UNAVAILABLE"], message=f"{what} was interrupted"))
+
+
+def status_lost(what: str) -> CallError:
+    """Return the exception of a stream that ended with a status which gRPC lost."""
+    return CallError(failure("UNAVAILABLE", STATUS_LOST, f"{what} was interrupted"))
 
 
 def open_transport(address: str, options: dict[str, Any]) -> Transport:

@@ -291,3 +291,25 @@ def test_progress_makes_patience_whole_again() -> None:
     recovery.progressed()
     assert not recovery.too_long
     assert recovery.delay(InternalServerError("failed.", reason="INTERNAL")) is not None
+
+
+@pytest.mark.parametrize(
+    ("reasons", "logged"),
+    [
+        (["UNAVAILABLE"], 0),
+        (["UNAVAILABLE"] * 4, 1),
+        (["STATUS_LOST"] * 4, 0),
+        (["STATUS_LOST"] * 3 + ["UNAVAILABLE"] * 2, 1),
+    ],
+)
+def test_a_row_of_failures_is_logged_once_when_a_cause_is_known(
+    reasons: list[str], logged: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    recovery = Recovery(RetryPolicy(), FakeClock())
+    for _ in range(2):
+        for reason in reasons:
+            error = UnavailableError("failed.", reason=reason)
+            assert recovery.delay(error) is not None
+            recovery.log_failure(error)
+        recovery.progressed()
+    assert len(caplog.records) == 2 * logged
