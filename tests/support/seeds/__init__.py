@@ -1,0 +1,1 @@
+"""Programs of other systems, with the changes that they need here."""
