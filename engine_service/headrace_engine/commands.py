@@ -5,7 +5,8 @@ A *key* is a number that the front half assigns to a sequence and never reuses f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from headrace_engine.config import (
     ActivationQuant,
@@ -86,7 +87,7 @@ class AddSequence:
         generated: ids that an earlier core generated; they count as generated.
         index: number of the sequence in its request, for the random numbers.
         group: sequences of one group, above 0, have the same prompt, which is computed once; 0: no group.
-        more: the next one of its group follows immediately.
+        more: an AddSibling follows immediately.
         eos_ids: any of these ends the sequence, once min_new is reached.
         max_new: tokens after which it ends with MAX_LENGTH.
         min_new: tokens before which eos_ids are masked, and stop_ids do not end it.
@@ -131,6 +132,31 @@ class AddSequence:
 
 
 @dataclass(frozen=True, slots=True)
+class AddSibling:
+    """Compute one more sequence of a group: it equals that of the AddSequence before it, except for these fields.
+
+    Attributes:
+        more: another one follows immediately.
+    """
+
+    key: int
+    index: int = 0
+    generated: tuple[int, ...] = ()
+    more: bool = False
+
+    def whole(self, first: AddSequence) -> AddSequence:
+        """Return the command with everything that it has in common with the first sequence of its group."""
+        return replace(first, key=self.key, index=self.index, generated=self.generated, more=self.more)
+
+
+def in_common(group: Sequence[AddSequence]) -> list[AddSequence | AddSibling]:
+    """Return the commands that add all sequences of a group, with what they have in common once: it may be large."""
+    first, *others = group
+    siblings = [AddSibling(each.key, each.index, each.generated, more=each is not group[-1]) for each in others]
+    return [replace(first, more=bool(siblings)), *siblings]
+
+
+@dataclass(frozen=True, slots=True)
 class EndSequence:
     """End this sequence. An unknown key is ignored: the core may have ended it while this message was on its way."""
 
@@ -149,4 +175,4 @@ class Shutdown:
     """Free everything and exit."""
 
 
-CoreCommand = CorePlan | AddSequence | EndSequence | Ping | Shutdown
+CoreCommand = CorePlan | AddSequence | AddSibling | EndSequence | Ping | Shutdown

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from headrace_engine.commands import AddSequence, CoreCommand, CorePlan, EndSequence, Ping, Shutdown
+from headrace_engine.commands import AddSequence, AddSibling, CoreCommand, CorePlan, EndSequence, Ping, Shutdown
 from headrace_engine.messages import CoreFailed, CoreMessage, CoreReady, Pong, StepBegun, StepOutput
 from headrace_engine.model_types import ModelProgress
 
@@ -21,6 +21,7 @@ _TYPES = {
     3: EndSequence,
     4: Ping,
     5: Shutdown,
+    6: AddSibling,
     65: ModelProgress,
     66: CoreReady,
     67: CoreFailed,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from headrace_engine.commands import AddSequence, CoreCommand, CorePlan, EndSequence, Ping, Shutdown
+from headrace_engine.commands import AddSequence, AddSibling, CoreCommand, CorePlan, EndSequence, Ping, Shutdown
 from headrace_engine.core.guides.compiler import GuideMaker, Guides
 from headrace_engine.core.kv.block_pool import BlockPool
 from headrace_engine.core.kv.host_tier import HostTier
@@ -64,6 +64,7 @@ class Core:
         self._in_flight: LaunchedStep | None = None
         self._finished_at = 0.0
         self._announced: dict[int, None] = {}
+        self._group: list[AddSequence] = []
         self._stopped = False
 
     @property
@@ -123,7 +124,7 @@ class Core:
         if not self.busy:
             self._idle()
         commands = self._link.receive(block=not self.busy)
-        while commands and isinstance(commands[-1], AddSequence) and commands[-1].more:
+        while commands and isinstance(commands[-1], AddSequence | AddSibling) and commands[-1].more:
             commands += self._link.receive(block=True)
         for command in commands:
             self._handle(command)
@@ -145,7 +146,7 @@ class Core:
 
     def _handle(self, command: CoreCommand) -> None:
         match command:
-            case AddSequence():
+            case AddSequence() | AddSibling():
                 self._add(command)
             case EndSequence():
                 self._drop(command.key)
@@ -156,7 +157,10 @@ class Core:
             case CorePlan():
                 raise ValueError("a core takes one plan")
 
-    def _add(self, request: AddSequence) -> None:
+    def _add(self, command: AddSequence | AddSibling) -> None:
+        request = command if isinstance(command, AddSequence) else command.whole(self._group.pop())
+        if command.more:
+            self._group.append(request)
         if request.grammar:
             self._guides.begin(request)
         else:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from headrace_engine.commands import AddSequence, CoreCommand, CorePlan, EndSequence, Ping
+from headrace_engine.commands import AddSequence, AddSibling, CoreCommand, CorePlan, EndSequence, Ping
 from headrace_engine.config import ComputeDtype, ComputeUnit
 from headrace_engine.messages import CoreFailed, CoreMessage, CoreReady, Ended, Pong, Scheduled, StepBegun, StepOutput
 from headrace_engine.model_types import ModelPhase, ModelProgress
@@ -72,7 +72,13 @@ class ScriptedCore:
 
     @property
     def added(self) -> list[AddSequence]:
-        return [command for command in self.commands if isinstance(command, AddSequence)]
+        found: list[AddSequence] = []
+        for command in self.commands:
+            if isinstance(command, AddSequence):
+                found.append(command)
+            elif isinstance(command, AddSibling):
+                found.append(command.whole(found[-1]))
+        return found
 
     @property
     def ended(self) -> list[int]:

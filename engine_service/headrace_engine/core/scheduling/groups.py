@@ -68,6 +68,8 @@ class Groups:
             self._groups[number] = Group([sequence], shared)
             return
         group.members.append(sequence)
+        if sequence.request.rules is group.leader.request.rules:
+            sequence.tables = group.leader.tables
         sequence.skip_prompt()
         group.open |= group.leader.computed + group.leader.in_flight > group.shared
         if not group.open:

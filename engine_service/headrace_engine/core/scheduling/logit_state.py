@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from array import array
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 
 from headrace_engine.core.runner import LogitChanges
 from headrace_engine.guided.guide import Guide
@@ -19,6 +20,33 @@ _BASE = secrets.randbelow(_PRIME - 2**33) + 2**32
 """Random base for hashes of id sequences: callers cannot choose colliding ids, and by chance one pair in 10¹⁸ does."""
 
 
+class RuleTables:
+    """The parts of rules that no id changes. They may be large, so they are made once, when they are needed."""
+
+    def __init__(self, rules: LogitRules) -> None:
+        self._rules = rules
+
+    @cached_property
+    def allowed(self) -> array[int] | None:
+        """Bit mask of the allowed ids; None: all are."""
+        return bit_mask(self._rules.allowed_token_ids) if self._rules.allowed_token_ids else None
+
+    @cached_property
+    def bad_words(self) -> BadWords | None:
+        """Index of the bad words; None: there are none."""
+        return BadWords(self._rules.bad_words) if self._rules.bad_words else None
+
+    @cached_property
+    def biased(self) -> array[int]:
+        """Ids with a bias."""
+        return array("i", self._rules.logit_bias)
+
+    @cached_property
+    def biases(self) -> array[float]:
+        """The bias of each of them."""
+        return array("d", [min(max(bias, -_LARGEST), _LARGEST) for bias in self._rules.logit_bias.values()])
+
+
 class LogitState:
     """Follows the ids of one sequence incrementally: the cost of a step depends only on its new ids.
 
@@ -28,24 +56,28 @@ class LogitState:
         rules: the rules of the sequence.
         prompt_length: number of its ids that are the prompt's.
         guide: the guide of the sequence, which is advanced elsewhere; None: the sequence is unguided.
+        tables: those of the rules, which the sequences of a request share; None: make them.
 
     Attributes:
         changes: the changes for the ids last passed to `follow`.
     """
 
-    def __init__(self, rules: LogitRules, prompt_length: int, guide: Guide | None = None) -> None:
+    def __init__(
+        self, rules: LogitRules, prompt_length: int, guide: Guide | None = None, tables: RuleTables | None = None
+    ) -> None:
+        tables = tables or RuleTables(rules)
         self._guide = guide
-        self._allowed = bit_mask(rules.allowed_token_ids) if rules.allowed_token_ids else None
+        self._allowed = tables.allowed
         self._penalties = Penalties(rules, prompt_length)
         self._ngrams = RepeatedNgrams(rules.no_repeat_ngram_size) if rules.no_repeat_ngram_size else None
-        self._bad_words = BadWords(rules.bad_words) if rules.bad_words else None
+        self._bad_words = tables.bad_words
         self._known = 0
         self.changes = LogitChanges(
             repetition=self._penalties.repetition,
             penalized=self._penalties.ids,
             penalties=self._penalties.amounts,
-            biased=array("i", rules.logit_bias),
-            biases=array("d", [min(max(bias, -_LARGEST), _LARGEST) for bias in rules.logit_bias.values()]),
+            biased=tables.biased,
+            biases=tables.biases,
             allowed=self._allowed if guide is None else guide.allowed,
         )
 

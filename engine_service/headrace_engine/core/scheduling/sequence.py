@@ -9,7 +9,7 @@ from enum import StrEnum
 from headrace_engine.commands import AddSequence
 from headrace_engine.core.kv.prefix_cache import Cursor
 from headrace_engine.core.runner import Processing, Scoring, SequenceStep
-from headrace_engine.core.scheduling.logit_state import LogitState
+from headrace_engine.core.scheduling.logit_state import LogitState, RuleTables
 from headrace_engine.guided.guide import Guide
 from headrace_engine.result_types import FinishReason
 from headrace_engine.sampling_params import LogitRules
@@ -48,6 +48,7 @@ class Sequence:
         preemptions: number of times that it was preempted.
         overtaken: number of sequences behind it in the queue that started before it.
         advanced: number of the step in which it started, or last computed ids of its prompt.
+        tables: those of its rules.
         logits: state of its rules, from the first token sampled here; None before, or without rules.
         processed: the ids last passed to its logits processors.
         scored: index of the next prompt token whose logprob is to be reported; token 0 has none.
@@ -72,6 +73,7 @@ class Sequence:
     preemptions: int = 0
     overtaken: int = 0
     advanced: int = 0
+    tables: RuleTables = field(init=False)
     logits: LogitState | None = None
     processed: array[int] = field(default_factory=lambda: array("i"))
     scored: int = field(init=False)
@@ -82,6 +84,7 @@ class Sequence:
         request = self.request
         self.ids = [*request.prompt, *request.generated]
         self.prompt_length = len(request.prompt)
+        self.tables = RuleTables(request.rules or LogitRules())
         self.report_prompt()
         ruled = request.rules is not None or self.guide is not None or bool(request.processors)
         self.follows = ruled or request.tensors
@@ -226,6 +229,7 @@ class Sequence:
     def _with_rules(self, step: SequenceStep) -> SequenceStep:
         """Apply its rules and its grammar to the row."""
         if self.logits is None:
-            self.logits = LogitState(self.request.rules or LogitRules(), self.prompt_length, self.guide)
+            rules = self.request.rules or LogitRules()
+            self.logits = LogitState(rules, self.prompt_length, self.guide, self.tables)
         masked = (*step.masked_ids, *self.logits.follow(self.ids))
         return replace(step, masked_ids=masked, changes=self.logits.changes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from headrace_engine.commands import AddSequence, CorePlan, EndSequence, Ping
+from headrace_engine.commands import AddSequence, AddSibling, CorePlan, EndSequence, Ping
 from headrace_engine.engine.models.core_link import CoreLauncher, CoreLink
 from headrace_engine.engine.models.heartbeat import Heartbeat, Sleep
 from headrace_engine.engine.models.outputs import Outputs
@@ -70,7 +70,7 @@ class CoreClient:
         self._launched = True
         return ready
 
-    def send(self, message: AddSequence | EndSequence | Ping) -> None:
+    def send(self, message: AddSequence | AddSibling | EndSequence | Ping) -> None:
         """Send a message to the core, if there is one."""
         if self._link is not None:
             self._link.send(message)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from headrace_proto.pure.faults import is_fault
 
-from headrace_engine.commands import AddSequence, EndSequence
+from headrace_engine.commands import AddSequence, EndSequence, in_common
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.config.runtime import core_plan, ready_effective
 from headrace_engine.engine.models.context import ModelContext
@@ -151,10 +151,12 @@ class Model:
         self.outputs.finish_all(FinishReason.DRAINED)
         await self._core.close()
 
-    def add(self, sequence: Sequence, message: AddSequence) -> None:
-        """Send a sequence to the core."""
-        self.outputs.add(sequence, message)
-        self._core.send(message)
+    def add(self, group: Mapping[Sequence, AddSequence]) -> None:
+        """Send the sequences of a request to the core."""
+        for sequence, command in group.items():
+            self.outputs.add(sequence, command)
+        for message in in_common(list(group.values())):
+            self._core.send(message)
 
     def end(self, sequence: Sequence, reason: FinishReason) -> None:
         """End a sequence, if it still runs, and write its end record."""

@@ -7,11 +7,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
+from itertools import groupby
 from weakref import WeakSet
 
 from headrace_proto.pure.faults import is_fault
 
-from headrace_engine.commands import EndSequence
+from headrace_engine.commands import AddSequence, EndSequence, in_common
 from headrace_engine.engine.models.core_client import CoreClient
 from headrace_engine.engine.models.outputs import Outputs
 from headrace_engine.engine.results.sequence import Sequence
@@ -143,9 +144,9 @@ class Recovery:
             last = self._suspects[0]
             await self._try(last)
             self._suspects.remove(last)
-        for sequence in self._outputs.all():
-            if sequence is not last:
-                self._resume(sequence)
+        rest = [sequence for sequence in self._outputs.all() if sequence is not last]
+        for _, group in groupby(rest, key=self._group):
+            self._resume(*group)
         self.loss = None
 
     def _suspect(self, sequence: Sequence, error: HeadraceError) -> None:
@@ -168,9 +169,16 @@ class Recovery:
             self._core.send(EndSequence(sequence.key))
             self._outputs.requeue([sequence])
 
-    def _resume(self, sequence: Sequence) -> None:
-        """Have the core continue a sequence where its log ends."""
+    def _group(self, sequence: Sequence) -> int:
+        return self._outputs.command(sequence).group or sequence.key
+
+    def _resume(self, *group: Sequence) -> None:
+        """Have the core continue sequences of one request where their logs end."""
+        for message in in_common([self._continued(sequence) for sequence in group]):
+            self._core.send(message)
+
+    def _continued(self, sequence: Sequence) -> AddSequence:
         command = self._outputs.command(sequence)
         generated = (*command.generated, *sequence.log.ids)
         scored = 0 if sequence.prompt is None else sequence.prompt.position
-        self._core.send(replace(command, key=sequence.key, generated=generated, scored=scored, more=False))
+        return replace(command, key=sequence.key, generated=generated, scored=scored)

@@ -37,6 +37,7 @@ from headrace_engine.engine.results.statistics import Clock, SequenceTimes
 from headrace_engine.errors import FailedPrecondition, InvalidArgument, Unavailable, quoted
 from headrace_engine.model_types import ModelState
 from headrace_engine.request_types import AcceptedRequest, StartRequest
+from headrace_engine.result_types import FinishReason
 
 MAX_REQUEST_ID = 128
 """Maximum length of a request_id, in characters."""
@@ -147,8 +148,9 @@ class Admission:
         return _Reserved(ahead, plan, tops, reserved)
 
     def _enqueue(self, start: Start, resolved: Resolved, reserved: _Reserved) -> AcceptedRequest:
-        """Register the request, and have the core compute its sequences. They own the reservations from then on."""
+        """Have the core compute the request's sequences, and register it. They own the reservations from then on."""
         model, generation, owner = start.model, resolved.generation, start.request.owner
+        request = None
         try:
             accepted = self._accepted(start.request, resolved, reserved.ahead)
             common = message(resolved.prompt.ids, generation, resolved.rules, resolved.guided)
@@ -156,12 +158,15 @@ class Admission:
             if reserved.tops is not None:
                 prompt = PromptLog(resolved.prompt.ids, reserved.tops, reserved.bytes.prompt)
             sequences = new_sequences(model, reserved.plan, prompt, reserved.bytes)
+            serial, leases = self._registry.new_serial(), self._registry.leases
+            request = Request(owner, serial, model, accepted, sequences.shown, leases, sequences.best_of)
+            begin(model, sequences, generation, replace(common, owner=start.request.party))
+            self._registry.add(request)
         except BaseException:
+            if request is not None:
+                request.end(FinishReason.STOPPED)  # The core may have got some of its sequences.
             reserved.bytes.give_back()
             raise
-        serial, leases = self._registry.new_serial(), self._registry.leases
-        self._registry.add(Request(owner, serial, model, accepted, sequences.shown, leases, sequences.best_of))
-        begin(model, sequences, generation, replace(common, owner=start.request.party))
         return accepted
 
     def _accepted(self, request: StartRequest, resolved: Resolved, ahead: int) -> AcceptedRequest:

@@ -204,8 +204,10 @@ def begin(model: Model, sequences: NewSequences, generation: Generation, common:
             sequence.finish(reason, sequence.times.arrival)
     delivered = {one.index: tuple(one.delivered_ids) for one in left} if sequences.best_of is None else {}
     running = [each for each in sequences.computed if each.log.end is None]
-    group = running[0].key if len(running) > 1 else 0
-    for sequence in running:
-        # Candidates start again, whatever was delivered of the best: with their seed they come to the same tokens.
-        own = replace(common, key=sequence.key, index=sequence.index, generated=delivered.get(sequence.index, ()))
-        model.add(sequence, replace(own, group=group, more=sequence is not running[-1]))
+    if not running:
+        return
+    common = replace(common, group=running[0].key if len(running) > 1 else 0)
+    # Candidates start again, whatever was delivered of the best: with their seed they come to the same tokens.
+    generated = [delivered.get(each.index, ()) for each in running]
+    pairs = zip(running, generated, strict=True)
+    model.add({each: replace(common, key=each.key, index=each.index, generated=ids) for each, ids in pairs})

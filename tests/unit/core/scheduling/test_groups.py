@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from headrace_engine.commands import in_common
+from headrace_engine.core.scheduling import logit_state
 from headrace_engine.generation_config import InterruptPolicy
 from headrace_engine.guided.grammar import grammar_of
 from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
-from headrace_engine.sampling_params import SamplingParams
+from headrace_engine.sampling_params import LogitRules, SamplingParams
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.core.delayed_runner import DelayedRig
@@ -158,11 +161,25 @@ def test_a_group_that_arrives_bit_by_bit_is_waited_for(monkeypatch: pytest.Monke
     rig = Rig(num_blocks=200)
     commands = rig.link.commands
     for index in range(4):
-        rig.add(PROMPT[:3], index=index, group=1, more=index < 3)
+        rig.add(PROMPT[:3], index=index, group=1)
+    commands[:] = in_common(list(rig.requests.values()))
     monkeypatch.setattr(rig.link, "receive", lambda block: [commands.pop(0)] if block or len(commands) == 4 else [])
     rig.steps(4)
     rig.assert_all_complete()
     assert rig.runner.batches[0] == [(0, 3)] * 4
+
+
+def test_a_group_makes_tables_of_its_rules_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Mock(wraps=logit_state.BadWords)
+    monkeypatch.setattr(logit_state, "BadWords", made)
+    rig = Rig(num_blocks=200, max_batch=8)
+    rules = LogitRules(bad_words=((7,), (8, 9)))
+    for index in range(6):
+        rig.add(PROMPT, index=index, group=1, rules=rules, sampling=SamplingParams(seed=1))
+    rig.link.commands[:] = in_common(list(rig.requests.values()))
+    rig.run()
+    assert made.call_count == 1
+    rig.assert_all_complete()
 
 
 def test_requests_without_the_cache_share_with_nobody_else() -> None:

@@ -10,15 +10,17 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from headrace_engine.commands import AddSequence
+from headrace_engine.commands import AddSequence, CoreCommand, EndSequence
 from headrace_engine.engine.requests import admission
 from headrace_engine.engine.work.pools import INLINE_SIZE
 from headrace_engine.errors import (
     InvalidArgument,
     ResourceExhausted,
 )
+from headrace_engine.ipc import encode
 from headrace_engine.request_types import Chat, ChatMessage, ResumedSequence
 from headrace_engine.result_types import FinishReason
+from support.clocks.clock import settle
 from support.engine.rig import NAME, Rig
 from support.models.tiny_models import read_json, write_json
 from support.models.vocabularies import byte_level
@@ -35,7 +37,7 @@ async def refused(rig: Rig, *args: Any, **fields: Any) -> InvalidArgument:
     return caught.value
 
 
-@pytest.mark.parametrize("what", ["PromptLog", "new_sequences", "message", "_hash"])
+@pytest.mark.parametrize("what", ["PromptLog", "new_sequences", "message", "_hash", "Request", "begin"])
 async def test_a_start_that_fails_keeps_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     """Whatever fails once its bytes are reserved, they are free again and there is no request."""
     await rig.run()
@@ -46,6 +48,46 @@ async def test_a_start_that_fails_keeps_nothing(rig: Rig, monkeypatch: pytest.Mo
     assert rig.engine._registry.budget.taken(("", NAME)) == 0
     assert rig.engine.list_requests("")[0] == []
     await rig.start((5, 6, 7), config={"prompt_logprobs": 1})
+
+
+@pytest.mark.parametrize("config", [{"n": 3}, {"best_of": 3}])
+@pytest.mark.parametrize("sent", range(3))
+async def test_a_start_that_fails_halfway_ends_what_was_sent(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, config: dict[str, Any], sent: int
+) -> None:
+    """The core is told to end it, and its key is free again."""
+    core = await rig.run()
+    send = core.send
+
+    def fail(message: CoreCommand) -> None:
+        if len(core.added) == sent and not isinstance(message, EndSequence):
+            raise MemoryError
+        send(message)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(core, "send", fail)
+        with pytest.raises(MemoryError):
+            await rig.start(config=config, request_id="r1")
+    assert set(core.ended) >= {added.key for added in core.added}
+    assert len(core.added) == sent
+    assert rig.engine._registry.budget.taken(("", NAME)) == 0
+    assert rig.engine.list_requests("")[0] == []
+    assert rig.engine.engine_stats(NAME)[0].waiting == 0
+    await rig.start(config=config, request_id="r1")
+    assert len(core.added) == sent + 3
+
+
+async def test_what_all_sequences_have_in_common_is_sent_once(rig: Rig) -> None:
+    """So is it to the next core, if this one is lost."""
+    core = await rig.run()
+    words = tuple(tuple(5 + (number + place) % 300 for place in range(16)) for number in range(4_000))
+    await rig.start(config={"bad_words_ids": words, "n": 64})
+    core.die()
+    await settle()
+    for each in rig.launcher.cores:
+        assert [added.rules and len(added.rules.bad_words) for added in each.added] == [4_000] * 64
+        assert sum(len(encode(command)) for command in each.commands) < 1.1 * len(encode(each.added[0]))
+    assert len(rig.launcher.cores) == 2
 
 
 class TestAccepted:
