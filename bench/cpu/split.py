@@ -31,7 +31,7 @@ from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.engine.engine import Engine
 from headrace_engine.process import launch_process
 from headrace_engine.service.inprocess.transport import InProcessTransport
-from headrace_engine.service.logs import configure_library
+from headrace_proto.server.logs import configure_library
 
 from bench.common.models import BenchModels
 from bench.common.quietness import LOUD, Quietness

@@ -1,6 +1,6 @@
 """Logging in child processes of the service: in its format, at its level, with the engine's name.
 
-Uses the standard library only, so that it does not delay the start of a core.
+Uses the standard library alone, not structlog, so that it does not delay the start of a core.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import logging
 import os
 import sys
 import threading
-import traceback
 from datetime import UTC, datetime
 from types import TracebackType
 
+from headrace_proto.pure.faults import trace
+
 from headrace_engine.environment import announce_logs, announced_logs
 
-OURS = "headrace_engine"
+PACKAGE = "headrace_engine"
 """The root logger of this package."""
 
 
@@ -37,17 +38,10 @@ def configure(process: str) -> None:
     texts = settings.get("level") == "debug"
     handler.setFormatter(_JsonLines(about, texts) if settings.get("json") else _ReadableLines(about, texts))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
-    logging.getLogger(OURS).setLevel(settings.get("level", "info").upper())
+    logging.getLogger(PACKAGE).setLevel(settings.get("level", "info").upper())
     logging.captureWarnings(capture=True)
     sys.excepthook = _log_exception
     threading.excepthook = _log_thread
-
-
-def trace(error: BaseException) -> str:
-    """Format an exception and its causes without their texts, which may quote a prompt."""
-    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    before = "" if cause is None else f"{trace(cause)}which led to\n"
-    return f"{before}{''.join(traceback.format_tb(error.__traceback__))}{type(error).__qualname__}\n"
 
 
 class _Lines(logging.Formatter):
@@ -90,7 +84,7 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def _log_exception(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
-    logging.getLogger(OURS).error("process_failed", exc_info=(kind, error, where))
+    logging.getLogger(PACKAGE).error("process_failed", exc_info=(kind, error, where))
 
 
 def _log_thread(failed: threading.ExceptHookArgs) -> None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import traceback
-
-import structlog
+from headrace_proto.pure.faults import trace
+from headrace_proto.server.logs import logger
 
 from headrace_gateway import status
 from headrace_gateway.status import CallError
 
-log = structlog.get_logger()
+log = logger(__name__)
 
 
 def defect(where: str, error: BaseException) -> CallError:
-    """Log a defect. Only the stack and the exception's type: its text may quote what a user sent.
+    """Log a defect. Only the stack and the exception's type: texts may quote what a user sent.
 
     Args:
         where: the method, or the background task.
@@ -21,6 +20,5 @@ def defect(where: str, error: BaseException) -> CallError:
     Returns:
         The error to fail the call with.
     """
-    frames = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)]
-    log.error("defect", method=where, error=type(error).__name__, frames=frames)
+    log.error("defect", method=where, exception=trace(error))
     return status.fault(type(error).__name__)

@@ -7,11 +7,11 @@ import os
 import sys
 from collections.abc import Sequence
 
-from headrace_proto.server.arguments import OneLineParser
-from headrace_proto.server.listening import Address, ListenError
+from headrace_proto.server.arguments import OneLineParser, add_server_flags, log_json, seconds
+from headrace_proto.server.listening import ListenError
 
 from headrace_gateway import __version__
-from headrace_gateway.options import LOG_FORMATS, EngineAddress, GatewayOptions, parse_address
+from headrace_gateway.options import EngineAddress, GatewayOptions
 
 PROGRAM = "headrace-gateway"
 
@@ -22,11 +22,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # gRPC's C library would print its own message for every refused connection and bind.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     import uvloop
+    from headrace_proto.server.logs import configure_service
 
-    from headrace_gateway import logs
     from headrace_gateway.server import serve
 
-    logs.configure(options.log_format)
+    configure_service("headrace_gateway", json=options.log_json, level=options.log_level)
     try:
         uvloop.run(serve(options))
     except ListenError as error:
@@ -47,7 +47,8 @@ def parse(arguments: Sequence[str] | None = None) -> GatewayOptions:
             drain_limit=given.drain_limit,
             poll_interval=given.poll_interval,
             reflection=given.reflection,
-            log_format=given.log_format,
+            log_json=log_json(given.log_format),
+            log_level=given.log_level,
         )
     except ValueError as error:
         parser.error(str(error))
@@ -57,13 +58,7 @@ def _parser() -> OneLineParser:
     parser = OneLineParser(PROGRAM, description="One gRPC address in front of one or many Headrace engines.")
     add = parser.add_argument
     add("--version", action="version", version=__version__)
-    add(
-        "--listen",
-        type=_address,
-        default="127.0.0.1:7070",
-        metavar="HOST:PORT",
-        help="address to listen on; port 0 picks a free one; default %(default)s",
-    )
+    add_server_flags(parser, port=7070, running="calls in progress")
     add(
         "--engine",
         type=_engine,
@@ -74,34 +69,13 @@ def _parser() -> OneLineParser:
     )
     add("--name", default="gateway", help="name that GetServerInfo reports; default %(default)s")
     add(
-        "--drain-limit",
-        type=_seconds,
-        default=30.0,
-        metavar="SECONDS",
-        help="time that calls in progress have to end after SIGTERM; default 30",
-    )
-    add(
         "--poll-interval",
-        type=_interval,
+        type=seconds(0.05),
         default=1.0,
         metavar="SECONDS",
         help="interval between health polls of an engine; default 1",
     )
-    add("--reflection", action=argparse.BooleanOptionalAction, default=True, help="serve gRPC reflection; default: on")
-    add(
-        "--log-format",
-        choices=LOG_FORMATS,
-        default="auto",
-        help="log format; default auto: console on a terminal, else json",
-    )
     return parser
-
-
-def _address(text: str) -> Address:
-    try:
-        return parse_address(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _engine(text: str) -> EngineAddress:
@@ -109,21 +83,3 @@ def _engine(text: str) -> EngineAddress:
         return EngineAddress.parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _seconds(text: str) -> float:
-    return _number(text, 0.0)
-
-
-def _interval(text: str) -> float:
-    return _number(text, 0.05)
-
-
-def _number(text: str, least: float) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not least <= value <= 86_400:
-        raise argparse.ArgumentTypeError(f'"{text}" is not a number of seconds from {least:g} to 86400')
-    return value

@@ -5,24 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from headrace_proto.server.listening import Address
-
-LOG_FORMATS = ("auto", "json", "console")
+from headrace_proto.pure.addresses import Address, read_address
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
-
-
-def parse_address(text: str) -> Address:
-    """Parse "host:port" or "[v6]:port".
-
-    Raises:
-        ValueError: it is neither.
-    """
-    match = _ADDRESS.fullmatch(text)
-    if match is None or int(match["port"]) > 65535:
-        raise ValueError(f'"{text}" is not an address: write HOST:PORT, with a port of at most 65535')
-    return Address(match["host"].strip("[]"), int(match["port"]))
 
 
 @dataclass(frozen=True)
@@ -50,12 +35,9 @@ class EngineAddress:
                 f'"{text}" names no engine: write NAME=HOST:PORT; a name has letters, digits, ".", "_" and "-"'
             )
         try:
-            address = parse_address(rest)
-        except ValueError:
-            raise ValueError(f'"{text}" has no address: write NAME=HOST:PORT, with a port of at most 65535') from None
-        if address.port == 0:
-            raise ValueError(f'"{text}" has port 0: give the port that the engine listens on')
-        return cls(name, address)
+            return cls(name, read_address(rest, least_port=1))
+        except ValueError as error:
+            raise ValueError(f'address of engine "{text}" cannot be parsed: {error}') from None
 
 
 @dataclass(frozen=True)
@@ -70,7 +52,8 @@ class GatewayOptions:
         poll_interval: seconds between health polls of an engine.
         poll_timeout: seconds after which an engine that does not answer counts as unreachable.
         reflection: serve gRPC reflection.
-        log_format: "json", "console", or "auto": console if stderr is a terminal, else json.
+        log_json: log JSON rather than readable lines.
+        log_level: minimum level of events.
     """
 
     listen: Address
@@ -80,7 +63,8 @@ class GatewayOptions:
     poll_interval: float = 1.0
     poll_timeout: float = 3.0
     reflection: bool = True
-    log_format: str = "auto"
+    log_json: bool = True
+    log_level: str = "info"
 
     def __post_init__(self) -> None:
         if not self.engines:

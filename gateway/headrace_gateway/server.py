@@ -6,11 +6,11 @@ import asyncio
 import secrets
 
 import grpc
-import structlog
 from grpc_health.v1 import health_pb2_grpc
 from headrace_proto.server import reflection
 from headrace_proto.server.ending import GRACE, Ending
-from headrace_proto.server.listening import Address, ListenError, check_free
+from headrace_proto.server.listening import bind
+from headrace_proto.server.logs import logger
 from headrace_proto.server.options import SERVER_OPTIONS
 from headrace_proto.v1 import (
     engine_service_pb2_grpc,
@@ -29,7 +29,7 @@ from headrace_gateway.request_servicer import RequestServicer
 from headrace_gateway.sessions.limits import SessionLimits
 from headrace_gateway.sessions.sessions import Sessions
 
-log = structlog.get_logger()
+log = logger(__name__)
 
 _CLOSE_SECONDS = 1.0
 
@@ -70,7 +70,7 @@ class Gateway:
         Raises:
             ListenError: the address is in use, or not an address of this machine.
         """
-        self.address = self._bind()
+        self.address = bind(self._server, self._options.listen)
         await self._health.start()
         self.pool.start()
         self.sessions.start(self.pool.engines)
@@ -105,16 +105,6 @@ class Gateway:
         health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, self._server)
         if self._options.reflection:
             reflection.enable(self._server)
-
-    def _bind(self) -> Address:
-        listen = self._options.listen
-        check_free(listen)
-        try:
-            return Address(listen.host, self._server.add_insecure_port(str(listen)))
-        except RuntimeError:
-            raise ListenError(
-                f"cannot listen on {listen}: the address is in use, or not an address of this machine"
-            ) from None
 
 
 def _not_ended(threads: list[str]) -> None:

@@ -15,7 +15,7 @@ from headrace_engine.engine.requests.admission import Admission
 from headrace_engine.service.server import EngineServer
 from headrace_gateway.options import EngineAddress, GatewayOptions
 from headrace_gateway.server import Gateway
-from headrace_proto.server.listening import Address
+from headrace_proto.pure.addresses import Address
 from headrace_proto.v1 import request_service_pb2 as wire
 from support.clocks.waiting import LIMIT, happens
 from support.engine.rig import NAME, Rig

@@ -9,14 +9,13 @@ from contextlib import asynccontextmanager
 from typing import Any, NoReturn, TypeVar
 
 from google.protobuf.message import DecodeError
-from headrace_proto.pure.faults import is_fault
+from headrace_proto.pure.faults import is_fault, trace
 from headrace_proto.pure.log_budget import LogBudget
+from headrace_proto.server.logs import logger
 from headrace_proto.v1.status_pb2 import Status
 
-from headrace_engine.child_logs import trace
 from headrace_engine.errors import FieldViolation, HeadraceError, Internal, InvalidArgument
 from headrace_engine.service.convert.status import MAX_FACT, code_of, shorten, to_status
-from headrace_engine.service.logs import logger
 
 T = TypeVar("T")
 UnaryMethod = Callable[[Any, Any], Awaitable[Any]]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from grpc_health.v1 import health_pb2
+from headrace_proto.pure.faults import trace
 from headrace_proto.server.health import MODELS, OVERALL, REQUESTS, HealthServicer
+from headrace_proto.server.logs import logger
 
-from headrace_engine.child_logs import trace
 from headrace_engine.engine.engine import Engine
 from headrace_engine.service.failures import closing
-from headrace_engine.service.logs import logger
 
 _log = logger(__name__)
 

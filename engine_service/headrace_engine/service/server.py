@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import grpc
 from grpc_health.v1 import health_pb2_grpc
-from headrace_proto.server.listening import ListenError, check_free, parse_address
+from headrace_proto.server.listening import bind, parse_address
 from headrace_proto.server.options import SERVER_OPTIONS
 from headrace_proto.server.reflection import enable
 from headrace_proto.v1 import engine_service_pb2_grpc, model_service_pb2_grpc, request_service_pb2_grpc
@@ -47,13 +45,7 @@ class EngineServer:
         Raises:
             ListenError: the address is malformed or in use.
         """
-        requested = parse_address(address)
-        check_free(requested)
-        try:
-            port = self._server.add_insecure_port(str(requested))
-        except RuntimeError:
-            raise ListenError(f"cannot listen on {requested}: the address is in use") from None
-        return str(replace(requested, port=port))
+        return str(bind(self._server, parse_address(address)))
 
     async def start(self) -> None:
         """Start to serve calls."""

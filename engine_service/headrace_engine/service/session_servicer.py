@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from headrace_proto.pure.faults import is_fault
+from headrace_proto.server.logs import logger
 from headrace_proto.v1.session_pb2 import SessionRequest, SessionResponse
 
 from headrace_engine.engine.engine import Engine
@@ -19,7 +20,6 @@ from headrace_engine.engine.sessions.session import EngineSession
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.service.convert.session import apply_in_portions, check_options, session_response
 from headrace_engine.service.failures import closing, fault
-from headrace_engine.service.logs import logger
 
 _log = logger(__name__)
 

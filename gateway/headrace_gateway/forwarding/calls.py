@@ -10,12 +10,12 @@ from functools import partial
 from typing import Any, NoReturn
 
 import grpc
-import structlog
 from google.protobuf.message import DecodeError, Message
 from headrace_proto.pure.faults import is_fault
 from headrace_proto.pure.host_shares import HostShares
 from headrace_proto.pure.log_budget import LogBudget
 from headrace_proto.server.intake import Intake, NoMessage
+from headrace_proto.server.logs import logger
 
 from headrace_gateway import status
 from headrace_gateway.faults import defect
@@ -23,7 +23,7 @@ from headrace_gateway.forwarding.forward import Context
 from headrace_gateway.owners import refuse_owner
 from headrace_gateway.status import CallError
 
-log = structlog.get_logger()
+log = logger(__name__)
 
 Behaviour = Callable[[Any, Context], Any]
 Decode = Callable[[Any], Any]

@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import grpc
-import structlog
+from headrace_proto.pure.addresses import Address
 from headrace_proto.pure.limits import MAX_ANSWER_BYTES
 from headrace_proto.pure.tls import any_certificate
-from headrace_proto.server.listening import Address
+from headrace_proto.server.logs import logger
 from headrace_proto.server.options import CONNECTION_OPTIONS
 from headrace_proto.v1 import (
     engine_service_pb2,
@@ -28,7 +28,7 @@ from headrace_gateway.forwarding.load import EngineLoad
 from headrace_gateway.forwarding.rewrite import readdress
 from headrace_gateway.options import EngineAddress
 
-log = structlog.get_logger()
+log = logger(__name__)
 
 _CHANNEL_OPTIONS = [
     *CONNECTION_OPTIONS,

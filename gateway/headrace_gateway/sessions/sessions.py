@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from weakref import WeakValueDictionary
 
-import structlog
 from google.protobuf.duration_pb2 import Duration
+from headrace_proto.server.logs import logger
 from headrace_proto.v1 import session_pb2 as wire
 
 from headrace_gateway import status
@@ -19,7 +19,7 @@ from headrace_gateway.sessions.client_channels import ClientChannels
 from headrace_gateway.sessions.limits import SessionLimits
 from headrace_gateway.sessions.upstream import EngineLinks
 
-log = structlog.get_logger()
+log = logger(__name__)
 
 
 class Sessions:

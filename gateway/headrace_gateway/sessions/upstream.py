@@ -9,9 +9,9 @@ from contextlib import suppress
 from typing import Any
 
 import grpc
-import structlog
 from google.protobuf.duration_pb2 import Duration
 from headrace_proto.pure.faults import is_fault
+from headrace_proto.server.logs import logger
 from headrace_proto.v1 import session_pb2 as wire
 
 from headrace_gateway import __version__, status
@@ -23,7 +23,7 @@ from headrace_gateway.sessions.silence import Silence
 from headrace_gateway.sessions.upstream_channels import UpstreamChannels
 from headrace_gateway.status import CallError
 
-log = structlog.get_logger()
+log = logger(__name__)
 
 
 class EngineLink:

@@ -1,7 +1,8 @@
-"""Distinguishes defects of the code from cancellations and requests to exit."""
+"""Defects of the code: distinguished from cancellations, and described without texts of users."""
 
 from __future__ import annotations
 
+import traceback
 from asyncio import CancelledError
 
 
@@ -12,3 +13,10 @@ def is_fault(error: BaseException) -> bool:
     re-raise what is not a fault.
     """
     return not isinstance(error, CancelledError | KeyboardInterrupt | SystemExit | GeneratorExit)
+
+
+def trace(error: BaseException) -> str:
+    """Format an exception and its causes without their texts, which may quote a prompt."""
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    before = "" if cause is None else f"{trace(cause)}which led to\n"
+    return f"{before}{''.join(traceback.format_tb(error.__traceback__))}{type(error).__qualname__}\n"

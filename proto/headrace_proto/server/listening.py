@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import errno
 import socket
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from headrace_proto.pure.addresses import Address, read_address
+
+if TYPE_CHECKING:
+    import grpc
 
 _NO_SUCH_FAMILY = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 """A name such as localhost may resolve to IPv6 on hosts without it; gRPC then serves the other addresses."""
@@ -15,29 +20,16 @@ class ListenError(Exception):
     """An address that cannot be listened on; the text is one line that says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """A host and a port; port 0 takes any free port."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
-
-
 def parse_address(text: str) -> Address:
     """Parse HOST:PORT.
 
     Raises:
         ListenError: the text has another form, or the port is out of range.
     """
-    host, colon, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host
-    if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        raise ListenError(f'cannot listen on "{text}": an address is HOST:PORT, with a port of 0 to 65535')
-    return Address(host, int(port))
+    try:
+        return read_address(text)
+    except ValueError as error:
+        raise ListenError(f'cannot listen on "{text}": {error}') from None
 
 
 def check_free(address: Address) -> None:
@@ -51,6 +43,20 @@ def check_free(address: Address) -> None:
     taken = [failure for failure in wrong if failure.errno not in _NO_SUCH_FAMILY]
     if taken or len(wrong) == len(failures):
         raise ListenError(f"cannot listen on {address}: {_reason([*taken, *wrong][0])}")
+
+
+def bind(server: grpc.aio.Server, address: Address) -> Address:
+    """Let a server listen on an address. Return it with the real port.
+
+    Raises:
+        ListenError: the address is in use, or not one of this machine.
+    """
+    check_free(address)
+    try:
+        return replace(address, port=server.add_insecure_port(str(address)))
+    except RuntimeError:
+        why = "the address is in use, or not an address of this machine"
+        raise ListenError(f"cannot listen on {address}: {why}") from None
 
 
 def _resolve(address: Address) -> list[tuple[socket.AddressFamily, Any]]:

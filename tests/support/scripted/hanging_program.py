@@ -19,10 +19,10 @@ import uvloop
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.engine import Engine
 from headrace_engine.model_types import ModelView
-from headrace_engine.service.logs import configure_service, logger
 from headrace_engine.service.program import life
 from headrace_engine.service.program.arguments import Arguments, parse_arguments
 from headrace_engine.service.program.life import Service
+from headrace_proto.server.logs import configure_service, logger
 
 from support.scripted.engine import ScriptedEngine
 
@@ -83,5 +83,5 @@ async def _serve(arguments: Arguments) -> int:
 if __name__ == "__main__":
     life.GRACE = 1.0
     given = parse_arguments()
-    configure_service(json=given.log_json, level=given.log_level, engine=given.engine.name)
+    configure_service("headrace_engine", json=given.log_json, level=given.log_level, engine=given.engine.name)
     sys.exit(uvloop.run(_serve(given)))

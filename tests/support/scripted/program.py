@@ -16,9 +16,9 @@ from headrace_engine.engine.engine import Engine
 from headrace_engine.errors import AlreadyExists, BadModel, OutOfMemory
 from headrace_engine.model_types import ModelState, ModelView
 from headrace_engine.result_types import FinishReason, ReadResult
-from headrace_engine.service.logs import configure_service
 from headrace_engine.service.program.arguments import Arguments, parse_arguments
 from headrace_engine.service.program.life import Service
+from headrace_proto.server.logs import configure_service
 
 from support.scripted.engine import ScriptedEngine, end, tokens
 
@@ -62,5 +62,5 @@ async def _serve(arguments: Arguments) -> int:
 
 if __name__ == "__main__":
     given = parse_arguments()
-    configure_service(json=given.log_json, level=given.log_level, engine=given.engine.name)
+    configure_service("headrace_engine", json=given.log_json, level=given.log_level, engine=given.engine.name)
     sys.exit(uvloop.run(_serve(given)))

@@ -17,7 +17,7 @@ from grpc_health.v1 import health_pb2_grpc
 from headrace_gateway.options import EngineAddress, GatewayOptions
 from headrace_gateway.server import Gateway
 from headrace_gateway.sessions.limits import SessionLimits
-from headrace_proto.server.listening import Address
+from headrace_proto.pure.addresses import Address
 from headrace_proto.v1 import engine_service_pb2_grpc, model_service_pb2_grpc, request_service_pb2_grpc
 from support.clocks.waiting import LIMIT, ends
 from support.scripted.engine_answers import RUNNING

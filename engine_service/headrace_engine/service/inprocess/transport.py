@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar
 import grpc
 from google.protobuf.message import Message
 from headrace_proto.pure.suggestions import did_you_mean
+from headrace_proto.server.logs import configure_library
 from headrace_proto.wire.transport import CallError, MessageChannel, MessageStream, client_closed
 
 from headrace_engine.engine.config.options import EngineOptions
@@ -26,7 +27,6 @@ from headrace_engine.process import launch_process, launch_thread, make_runner
 from headrace_engine.service.convert.status import plain_status
 from headrace_engine.service.inprocess.aio import AsyncInProcessTransport
 from headrace_engine.service.inprocess.call import Call, Conversation, Rpc, rpc_table
-from headrace_engine.service.logs import configure_library
 
 C = TypeVar("C", bound=Call)
 T = TypeVar("T", bound=Conversation)

@@ -6,11 +6,12 @@ import asyncio
 from dataclasses import fields
 from typing import Any
 
+from headrace_proto.server.logs import logger
+
 from headrace_engine.engine.engine import Engine
 from headrace_engine.errors import HeadraceError, NotFound
 from headrace_engine.model_types import EffectiveConfig, ModelState, ModelView
 from headrace_engine.service.failures import closing
-from headrace_engine.service.logs import logger
 from headrace_engine.service.program.step_log import StepLog
 
 _log = logger(__name__)

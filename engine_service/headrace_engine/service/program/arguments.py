@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import math
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace_proto.server.arguments import OneLineParser
+from headrace_proto.server.arguments import OneLineParser, add_server_flags, log_json, seconds
 
 from headrace_engine import __version__
 from headrace_engine.config import RuntimeConfig
@@ -72,10 +70,10 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
         parser.error(str(error))
     return Arguments(
         engine=options,
-        listen=given.listen,
+        listen=str(given.listen),
         models=models,
         drain_limit=given.drain_limit,
-        log_json=given.log_format == "json" or (given.log_format == "auto" and not sys.stderr.isatty()),
+        log_json=log_json(given.log_format),
         log_level=given.log_level,
         reflection=given.reflection,
         core_threads=given.core == "thread",
@@ -103,7 +101,7 @@ def _flag(field: str) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser("headrace-engine", description="Serve large language models over gRPC.")
     parser.add_argument("--version", action="version", version=__version__)
-    _add_service_flags(parser)
+    add_server_flags(parser, port=7071, running="running requests")
     _add_engine_flags(parser)
     models = parser.add_argument_group("models", _ABOUT_MODELS)
     models.add_argument(
@@ -115,37 +113,6 @@ def _parser() -> argparse.ArgumentParser:
         "--set", action="append", default=[], metavar="FIELD=VALUE", help="any field of RuntimeConfig; repeatable"
     )
     return parser
-
-
-def _add_service_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--listen",
-        default="127.0.0.1:7071",
-        metavar="HOST:PORT",
-        help="address to listen on; port 0 picks a free one; default %(default)s",
-    )
-    parser.add_argument(
-        "--drain-limit",
-        type=_seconds,
-        default=30.0,
-        metavar="SECONDS",
-        help="time that running requests have to end after SIGTERM; default %(default)g",
-    )
-    parser.add_argument(
-        "--log-format",
-        choices=["auto", "json", "console"],
-        default="auto",
-        help="log format; default auto: console on a terminal, else json",
-    )
-    parser.add_argument(
-        "--log-level",
-        choices=["debug", "info", "warning", "error"],
-        default="info",
-        help="minimum level of events; debug also logs texts that may quote requests; default %(default)s",
-    )
-    parser.add_argument(
-        "--no-reflection", dest="reflection", action="store_false", help="do not serve gRPC server reflection"
-    )
 
 
 def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
@@ -202,21 +169,21 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
 def _add_limits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--core-ping-limit",
-        type=_positive_seconds,
+        type=seconds(above=0.0),
         default=30.0,
         metavar="SECONDS",
         help="time without progress after which a core is restarted; default %(default)g",
     )
     parser.add_argument(
         "--file-limit",
-        type=_positive_seconds,
+        type=seconds(above=0.0),
         default=FILE_LIMIT,
         metavar="SECONDS",
         help="timeout of reading a model's files during an install, in case a file system hangs; default %(default)g",
     )
     parser.add_argument(
         "--stream-interval",
-        type=_seconds,
+        type=seconds(),
         default=STREAM_INTERVAL,
         metavar="SECONDS",
         help="minimum interval between token messages of a request; tokens of faster steps are sent together; "
@@ -224,7 +191,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--step-target",
-        type=_seconds,
+        type=seconds(),
         default=None,
         metavar="SECONDS",
         help="duration of a step to aim at when prompts are computed alongside running streams; "
@@ -271,23 +238,6 @@ def _options(given: argparse.Namespace, processors: dict[str, Path]) -> EngineOp
         logits_processors=processors,
         build=f"headrace-engine {__version__}",
     )
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds < math.inf:
-        raise argparse.ArgumentTypeError(f'"{text}" is not a number of seconds, 0 or more')
-    return seconds
-
-
-def _positive_seconds(text: str) -> float:
-    seconds = _seconds(text)
-    if not seconds:
-        raise argparse.ArgumentTypeError(f'"{text}" is not above 0 seconds')
-    return seconds
 
 
 def _hub(text: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from headrace_proto.server.ending import GRACE, Ending
 from headrace_proto.server.listening import ListenError
+from headrace_proto.server.logs import logger
 
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.config.model_paths import absent_roots
@@ -16,7 +17,6 @@ from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.engine.engine import Engine
 from headrace_engine.engine.models.kept_models import Replaced
 from headrace_engine.errors import AlreadyExists, BadModel, HeadraceError, InvalidArgument
-from headrace_engine.service.logs import logger
 from headrace_engine.service.program.announcer import Announcer
 from headrace_engine.service.program.arguments import Arguments
 from headrace_engine.service.server import EngineServer

@@ -7,13 +7,13 @@ import sys
 from collections.abc import Sequence
 
 import uvloop
+from headrace_proto.server.logs import configure_service
 
 from headrace_engine import child_logs
 from headrace_engine.config import ModelFormat
 from headrace_engine.engine.engine import Engine
 from headrace_engine.engine.models.core_link import CoreLauncher
 from headrace_engine.process import EarlyLauncher, launch_process, launch_thread
-from headrace_engine.service.logs import configure_service
 from headrace_engine.service.program.arguments import Arguments, parse_arguments
 from headrace_engine.service.program.life import Service
 
@@ -32,7 +32,9 @@ def main(argv: Sequence[str] | None = None, launcher: CoreLauncher | None = None
         The exit status: 0, or 1 if the engine could not start what the command line names, or was cut.
     """
     arguments = parse_arguments(argv)
-    configure_service(json=arguments.log_json, level=arguments.log_level, engine=arguments.engine.name)
+    configure_service(
+        child_logs.PACKAGE, json=arguments.log_json, level=arguments.log_level, engine=arguments.engine.name
+    )
     child_logs.announce(json_lines=arguments.log_json, level=arguments.log_level, engine=arguments.engine.name)
     if launcher is None:
         launcher = _launcher(arguments)

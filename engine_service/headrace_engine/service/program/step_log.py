@@ -7,8 +7,9 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from headrace_proto.server.logs import logger
+
 from headrace_engine.model_types import ModelProgress, ModelState, ModelView
-from headrace_engine.service.logs import logger
 
 INTERVAL = 3.0
 """Seconds between log lines about one phase."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from headrace_gateway.main import parse
 from headrace_gateway.options import EngineAddress
-from headrace_proto.server.listening import Address
+from headrace_proto.pure.addresses import Address
 
 ONE = ["--engine", "e1=127.0.0.1:7071"]
 
@@ -81,7 +81,7 @@ def test_a_time_out_of_range_is_named(capsys, value):
 
 
 def test_a_log_format_that_is_none_is_named(capsys):
-    assert parse([*ONE, "--log-format", "console"]).log_format == "console"
+    assert not parse([*ONE, "--log-format", "console"]).log_json
     assert "yaml" in refused(capsys, *ONE, "--log-format", "yaml")
 
 

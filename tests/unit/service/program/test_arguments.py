@@ -174,9 +174,10 @@ def test_choices_are_taken_in_any_case_and_with_their_prefix(text):
         ("--model a=/m --set max_prefill_tokens=4", "max_prefill_tokens = 4 is less than max_batch = 32"),
         ("--max-batch 4", "--max-batch is a setting of models, but there is no --model"),
         ("--set max_batch=4", "--set max_batch is a setting of models, but there is no --model"),
+        ("--listen 127.0.0.1:99999", 'argument --listen: "127.0.0.1:99999" is not an address: write HOST:PORT'),
         ("--drain-limit -1", 'argument --drain-limit: "-1" is not a number of seconds, 0 or more'),
         ("--drain-limit inf", 'argument --drain-limit: "inf" is not a number of seconds, 0 or more'),
-        ("--core-ping-limit 0", 'argument --core-ping-limit: "0" is not above 0 seconds'),
+        ("--core-ping-limit 0", 'argument --core-ping-limit: "0" is not a number of seconds, more than 0'),
         ("--log-format xml", "argument --log-format: invalid choice: 'xml'"),
         (
             "--backend nope",
@@ -185,7 +186,7 @@ def test_choices_are_taken_in_any_case_and_with_their_prefix(text):
         ("--no-such", "unrecognized arguments: --no-such"),
     ],
 )
-def test_a_wrong_line_is_refused_in_one_line(line, said, capsys):
+def test_bc194_a_wrong_line_is_refused_in_one_line(line, said, capsys):
     with pytest.raises(SystemExit) as caught:
         parse_arguments(line.split())
     assert caught.value.code == 2

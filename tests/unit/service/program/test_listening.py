@@ -6,7 +6,8 @@ import socket
 
 import pytest
 from headrace_engine.service.server import EngineServer
-from headrace_proto.server.listening import Address, ListenError, check_free, parse_address
+from headrace_proto.pure.addresses import Address
+from headrace_proto.server.listening import ListenError, check_free, parse_address
 from support.scripted.engine import ScriptedEngine
 
 

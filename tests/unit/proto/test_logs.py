@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 from collections.abc import Iterator
 
 import pytest
 import structlog
-from headrace_engine.child_logs import trace
-from headrace_engine.service.logs import configure_library, configure_service, logger
+from headrace_proto.pure.faults import trace
+from headrace_proto.server.arguments import log_json
+from headrace_proto.server.logs import configure_library, configure_service, logger
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +36,7 @@ def fail(text: str) -> None:
 
 
 def test_an_event_is_one_line_of_json_with_the_engines_name(capsys):
-    configure_service(json=True, level="info", engine="e1")
+    configure_service("headrace_engine", json=True, level="info", engine="e1")
     logger("headrace_engine.service.x").bind(model="smol").info("model_state", state="RUNNING")
     (event,) = lines(capsys)
     assert event.pop("timestamp").endswith("Z")
@@ -42,7 +44,7 @@ def test_an_event_is_one_line_of_json_with_the_engines_name(capsys):
 
 
 def test_what_other_modules_log_is_the_same_kind_of_line(capsys):
-    configure_service(json=True, level="info", engine="e1")
+    configure_service("headrace_engine", json=True, level="info", engine="e1")
     logging.getLogger("headrace_engine.engine").warning("state_not_saved: %s", "disk full")
     logging.getLogger("some.library").info("chatter")
     (event,) = lines(capsys)
@@ -51,7 +53,7 @@ def test_what_other_modules_log_is_the_same_kind_of_line(capsys):
 
 @pytest.mark.parametrize(("level", "told"), [("info", False), ("debug", True)])
 def test_bc197_an_exception_is_logged_without_its_text(capsys, level, told):
-    configure_service(json=True, level=level, engine="e1")
+    configure_service("headrace_engine", json=True, level=level, engine="e1")
     word = "canary"
     try:
         fail(word)
@@ -64,13 +66,13 @@ def test_bc197_an_exception_is_logged_without_its_text(capsys, level, told):
 
 
 def test_debug_events_are_left_out_at_the_default_level(capsys):
-    configure_service(json=True, level="info", engine="e1")
+    configure_service("headrace_engine", json=True, level="info", engine="e1")
     logger("headrace_engine.service.x").debug("refusal_text", text="canary")
     assert lines(capsys) == []
 
 
 def test_a_console_line_is_readable(capsys):
-    configure_service(json=False, level="info", engine="e1")
+    configure_service("headrace_engine", json=False, level="info", engine="e1")
     logger("headrace_engine.service.x").info("model_state", state="RUNNING")
     (line,) = capsys.readouterr().err.splitlines()
     assert "model_state" in line
@@ -103,3 +105,27 @@ def test_a_trace_tells_causes_first():
     except KeyError as error:
         found = trace(error)
     assert found.index("ValueError\nwhich led to\n") < found.index("KeyError\n")
+
+
+def test_a_client_that_has_just_gone_is_no_error(capsys):
+    """The library logs it as one, with the exception of the write that met it."""
+    configure_service("headrace_gateway", json=True, level="info")
+    grpc_log = logging.getLogger("grpc._cython.cygrpc")
+    try:
+        fail("the batch failed")
+    except ValueError:
+        grpc_log.exception("%s raised in core by servicer method [%s]", "ExecuteBatchError", "/a.Service/Session")
+    grpc_log.error("Unexpected")
+    events = lines(capsys)
+    assert [event["level"] for event in events] == ["info", "error"]
+    assert not any("exception" in event for event in events)
+
+
+@pytest.mark.parametrize(("terminal", "expected"), [(True, False), (False, True)])
+def test_without_a_choice_the_format_is_that_of_stderr(monkeypatch, terminal, expected):
+    stderr = io.StringIO()
+    monkeypatch.setattr(stderr, "isatty", lambda: terminal)
+    monkeypatch.setattr("sys.stderr", stderr)
+    assert log_json("auto") is expected
+    assert log_json("json")
+    assert not log_json("console")

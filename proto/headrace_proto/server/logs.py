@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import structlog
-from headrace_proto.server.grpc_log import GoneClients
 from structlog.types import EventDict, Processor
 
-from headrace_engine.child_logs import OURS, trace
+from headrace_proto.pure.faults import trace
+from headrace_proto.server.grpc_log import GoneClients
 
-_ABOUT: Sequence[Processor] = (
+_COMMON: Sequence[Processor] = (
     structlog.contextvars.merge_contextvars,
     structlog.stdlib.add_log_level,
     structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -25,27 +25,28 @@ def logger(name: str) -> Any:
     return structlog.get_logger(name)
 
 
-def configure_service(*, json: bool, level: str, engine: str) -> None:
+def configure_service(package: str, *, json: bool, level: str, **fields: str) -> None:
     """Log to stderr, other libraries' warnings included.
 
     Args:
-        level: minimum level of our events; "debug" also logs texts that may quote requests.
-        engine: name that every event carries.
+        package: import name of the server, whose events `level` filters.
+        level: minimum level of its events; "debug" also logs texts that may quote requests.
+        fields: fields of every event.
     """
     renderer: Processor = structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer()
     exceptions = structlog.processors.format_exc_info if level == "debug" else _without_texts
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=_ABOUT,
+            foreign_pre_chain=_COMMON,
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, exceptions, renderer],
         )
     )
     handler.addFilter(GoneClients())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
-    logging.getLogger(OURS).setLevel(level.upper())
+    logging.getLogger(package).setLevel(level.upper())
     _configure(structlog.stdlib.ProcessorFormatter.wrap_for_formatter)
-    structlog.contextvars.bind_contextvars(engine=engine)
+    structlog.contextvars.bind_contextvars(**fields)
 
 
 def configure_library() -> None:
@@ -64,7 +65,7 @@ def _without_texts(_: Any, __: str, event: EventDict) -> EventDict:
 
 def _configure(last: Processor) -> None:
     structlog.configure(
-        processors=[structlog.stdlib.filter_by_level, *_ABOUT, last],
+        processors=[structlog.stdlib.filter_by_level, *_COMMON, last],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
