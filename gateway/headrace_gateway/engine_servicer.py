@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
+from headrace_proto.server.interceptor import Context
 from headrace_proto.v1 import engine_service_pb2 as wire
 from headrace_proto.v1 import engine_service_pb2_grpc, stat_pb2
 
@@ -13,7 +14,7 @@ from headrace_gateway import API_VERSION, __version__, status
 from headrace_gateway.forwarding.calls import LiveCalls
 from headrace_gateway.forwarding.engines import Engine
 from headrace_gateway.forwarding.fan_out import answers, ask_each, knowing_model
-from headrace_gateway.forwarding.forward import Context, Forward
+from headrace_gateway.forwarding.forward import Forward
 from headrace_gateway.forwarding.pool import EnginePool
 from headrace_gateway.forwarding.routing import Router
 

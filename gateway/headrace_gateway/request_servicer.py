@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
+from headrace_proto.server.interceptor import Context
 from headrace_proto.v1 import request_service_pb2 as wire
 from headrace_proto.v1 import request_service_pb2_grpc
 
@@ -14,7 +15,7 @@ from headrace_gateway import status
 from headrace_gateway.forwarding.calls import LiveCalls
 from headrace_gateway.forwarding.engines import Engine
 from headrace_gateway.forwarding.fan_out import together
-from headrace_gateway.forwarding.forward import Context, Forward
+from headrace_gateway.forwarding.forward import Forward
 from headrace_gateway.forwarding.keys import Keys
 from headrace_gateway.forwarding.paging import merged_page
 from headrace_gateway.forwarding.pool import EnginePool

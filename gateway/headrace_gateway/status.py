@@ -7,15 +7,14 @@ from collections.abc import Iterable, Mapping
 import grpc
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
+from headrace_proto.server.status import grpc_code
 from headrace_proto.v1 import model_pb2, status_pb2
-from headrace_proto.wire.status import failure, info_of, state_name, status_in, trailer_of
+from headrace_proto.wire.status import failure, info_of, state_name, status_in
 
 RETRY_SECONDS = 1.0
 MAX_NAME = 128
 _FEW = 8
 """Maximum number of names that a message lists."""
-
-_CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 class CallError(Exception):
@@ -34,7 +33,7 @@ class CallError(Exception):
     @property
     def code(self) -> grpc.StatusCode:
         """Status code."""
-        return _CODES.get(self.status.code, grpc.StatusCode.UNKNOWN)
+        return grpc_code(self.status)
 
     @property
     def reason(self) -> str:
@@ -45,11 +44,6 @@ class CallError(Exception):
     def facts(self) -> Mapping[str, str]:
         """Metadata of that ErrorInfo."""
         return info_of(self.status).metadata
-
-    @property
-    def trailing_metadata(self) -> tuple[tuple[str, bytes], ...]:
-        """Trailers that carry the details; empty if there are none."""
-        return trailer_of(self.status) if self.status.details else ()
 
 
 def from_rpc(error: grpc.aio.AioRpcError) -> CallError:
@@ -95,16 +89,10 @@ def invalid_field(field: str, description: str, *, reason: str = "INVALID_FIELD"
     return refusal(grpc.StatusCode.INVALID_ARGUMENT, reason, f"{field} {description}", bad, field=field)
 
 
-def undecodable(method: str, size: int) -> CallError:
-    """Refuse bytes that are not a valid message of this method."""
-    text = f"the request is not a valid message of {method}: its {size} bytes cannot be parsed"
-    bad = status_pb2.BadRequest(field_violations=[status_pb2.BadRequest.FieldViolation(description=text)])
-    return refusal(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD", text, bad)
-
-
-def no_message(method: str, why: str) -> CallError:
-    """Refuse a call that sent no message."""
-    return refusal(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD", f"{method}: {why}")
+def no_request(why: str) -> CallError:
+    """Refuse a call that sent no message, or bytes that are none."""
+    bad = status_pb2.BadRequest(field_violations=[status_pb2.BadRequest.FieldViolation(description=why)])
+    return refusal(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD", why, bad)
 
 
 def unknown_request(handle: str) -> CallError:

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from headrace_engine.errors import Unavailable
+from headrace_proto.server.interceptor import WATCHES
 
-WATCHES = frozenset({"WatchModel", "WatchEngineStat"})
-"""Ended when a drain begins: from then on all they could report is that the engine is shutting down."""
+from headrace_engine.errors import Unavailable
 
 ENDLESS = WATCHES | {"Watch", "ServerReflectionInfo"}
 """The watches, and the streams of health and reflection, which end with the server."""

@@ -8,13 +8,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import asynccontextmanager
 from typing import Any, NoReturn, TypeVar
 
-from google.protobuf.message import DecodeError
 from headrace_proto.pure.faults import is_fault, trace
 from headrace_proto.pure.log_budget import LogBudget
 from headrace_proto.server.logs import logger
 from headrace_proto.v1.status_pb2 import Status
 
-from headrace_engine.errors import FieldViolation, HeadraceError, Internal, InvalidArgument
+from headrace_engine.errors import HeadraceError, Internal
 from headrace_engine.service.convert.status import MAX_FACT, code_of, shorten, to_status
 
 T = TypeVar("T")
@@ -46,41 +45,6 @@ class CallFailed(Exception):
         self.status = status
 
 
-def decoded(name: str, read: Callable[[bytes], T], data: bytes) -> T:
-    """Decode a request.
-
-    Args:
-        name: the RPC's name.
-        read: the deserializer of its requests.
-
-    Raises:
-        CallFailed: INVALID_ARGUMENT, the bytes are not a valid message.
-    """
-    try:
-        return read(data)
-    except DecodeError:
-        _fail(name, None, _undecodable(name, data))
-
-
-async def all_decoded(name: str, read: Callable[[bytes], T], requests: AsyncIterator[bytes]) -> AsyncGenerator[T, None]:
-    """Decode the requests of a stream.
-
-    Raises:
-        InvalidArgument: the bytes are not a valid message.
-    """
-    async for data in requests:
-        try:
-            request = read(data)
-        except DecodeError:
-            raise _undecodable(name, data) from None
-        yield request
-
-
-def _undecodable(name: str, data: bytes) -> InvalidArgument:
-    text = f"the request is not a valid message of {name}: its {len(data)} bytes cannot be parsed"
-    return InvalidArgument(text, violations=[FieldViolation("", text)])
-
-
 async def call_unary(name: str, method: UnaryMethod, request: Any) -> Any:
     """Call a servicer's method that answers once.
 
@@ -94,7 +58,7 @@ async def call_unary(name: str, method: UnaryMethod, request: Any) -> Any:
     try:
         return await method(request, None)
     except BaseException as error:
-        _fail(name, request, error)
+        fail(name, request, error)
 
 
 async def call_stream(name: str, method: StreamMethod, request: Any) -> AsyncGenerator[Any, None]:
@@ -109,11 +73,16 @@ async def call_stream(name: str, method: StreamMethod, request: Any) -> AsyncGen
             async for answer in answers:
                 yield answer
     except BaseException as error:
-        _fail(name, request, error)
+        fail(name, request, error)
 
 
-def _fail(name: str, request: Any, error: BaseException) -> NoReturn:
-    """Log a failure once, and raise the status for its client."""
+def fail(name: str, request: Any, error: BaseException) -> NoReturn:
+    """Log a failure once, and raise the status for its client.
+
+    Raises:
+        CallFailed: it is a refusal or a defect.
+        BaseException: itself, if it is neither.
+    """
     if not is_fault(error) and not (isinstance(error, asyncio.CancelledError) and not _cancelled_from_outside()):
         raise error
     facts = _facts(request)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import grpc
 from grpc_health.v1 import health_pb2_grpc
+from headrace_proto.server.interceptor import WATCHES
 from headrace_proto.server.listening import bind, parse_address
 from headrace_proto.server.options import SERVER_OPTIONS
 from headrace_proto.server.reflection import enable
 from headrace_proto.v1 import engine_service_pb2_grpc, model_service_pb2_grpc, request_service_pb2_grpc
 
 from headrace_engine.engine.engine import Engine
-from headrace_engine.service.endless import ENDLESS, WATCHES, EndlessCalls
+from headrace_engine.service.endless import ENDLESS, EndlessCalls
 from headrace_engine.service.engine_servicer import EngineServicer
 from headrace_engine.service.health import Health
 from headrace_engine.service.interceptor import FailureInterceptor

@@ -3,40 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, aclosing, contextmanager, suppress
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, NoReturn
 
 import grpc
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 from headrace_proto.pure.faults import is_fault
 from headrace_proto.pure.host_shares import HostShares
 from headrace_proto.pure.log_budget import LogBudget
-from headrace_proto.server.intake import Intake, NoMessage
+from headrace_proto.server.interceptor import WATCHES, CallInterceptor, Context, Method
 from headrace_proto.server.logs import logger
+from headrace_proto.server.status import abort
 
 from headrace_gateway import status
 from headrace_gateway.faults import defect
-from headrace_gateway.forwarding.forward import Context
 from headrace_gateway.owners import refuse_owner
 from headrace_gateway.status import CallError
 
 log = logger(__name__)
 
-Behaviour = Callable[[Any, Context], Any]
-Decode = Callable[[Any], Any]
-
-_SERVED = "/headrace.v1."
 _FACTS = ("request_id", "handle", "model_name")
-_ENDLESS = frozenset({"WatchModel", "WatchEngineStat"})
 _refusals = LogBudget()
-_READING: dict[Any, Any] = {
-    grpc.unary_unary_rpc_method_handler: grpc.stream_unary_rpc_method_handler,
-    grpc.unary_stream_rpc_method_handler: grpc.stream_stream_rpc_method_handler,
-}
-
 
 MAX_CALLS = 4000
 """Maximum concurrent calls. An engine accepts 4,096 streams per connection, and the gateway polls over it too."""
@@ -71,11 +59,11 @@ class LiveCalls:
 
     @contextmanager
     def entered(self, method: str) -> Iterator[None]:
-        """Count the current task as a call of `method`, such as "/headrace.v1.RequestService/Generate"."""
+        """Count the current task as a call of `method`, such as "Generate"."""
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a call runs in a task")
-        group = self._endless if _name(method) in _ENDLESS else self._awaited
+        group = self._endless if method in WATCHES else self._awaited
         group.add(task)
         self._update_idle()
         try:
@@ -92,9 +80,9 @@ class LiveCalls:
             CallError: QUEUE_FULL, its host or connection has used up its share; DRAINING, it is a watch, and the
                 gateway is draining.
         """
-        if _name(method) in _ENDLESS:
+        if method in WATCHES:
             self.refuse_if_draining()
-        ours, what = (self._sessions, "sessions") if _name(method) == "Session" else (self._calls, "calls")
+        ours, what = (self._sessions, "sessions") if method == "Session" else (self._calls, "calls")
         if not ours.has_room(peer):
             raise status.full_calls(ours.refusal(peer, f"{what} in progress"))
         return ours.holding(peer)
@@ -142,7 +130,7 @@ class LiveCalls:
             self._idle.set()
 
 
-class StatusInterceptor(grpc.aio.ServerInterceptor):
+class StatusInterceptor(CallInterceptor):
     """Counts each call, and maps what its servicer raises to the status of the call.
 
     Args:
@@ -150,61 +138,31 @@ class StatusInterceptor(grpc.aio.ServerInterceptor):
     """
 
     def __init__(self, calls: LiveCalls) -> None:
+        super().__init__(status.no_request)
         self._calls = calls
-        self._intake = Intake()
 
-    async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
-        """Wrap the methods of our own services; for health and reflection, only the decoding of requests."""
-        handler = await continuation(handler_call_details)
-        method = handler_call_details.method
-        if handler is None:
-            return None
-        decode: Callable[..., Any] = _decode
-        if handler.request_streaming:
-            make, behaviour, decode = grpc.stream_stream_rpc_method_handler, handler.stream_stream, _decode_all
-        elif handler.response_streaming:
-            make, behaviour = grpc.unary_stream_rpc_method_handler, handler.unary_stream
-        else:
-            make, behaviour = grpc.unary_unary_rpc_method_handler, handler.unary_unary
-        guard = self._guard if method.startswith(_SERVED) else _foreign
-        if (
-            guard == self._guard and not handler.request_streaming
-        ):  # gRPC would read the message before the intake allows it
-            make = _READING[make]
-        decoding = partial(decode, method, handler.request_deserializer)
-        return make(guard(method, behaviour, decoding), None, handler.response_serializer)
-
-    def _guard(self, method: str, behaviour: Behaviour, decode: Decode) -> Any:
-        async def guarded(data: Any, context: Context) -> Any:
-            request = None
-            with self._calls.entered(method):
-                try:
-                    with self._calls.sharing(method, context.peer()):
-                        request = decode(await self._whole(method, data, context))
-                        _check(request)
-                        return await behaviour(request, context)
-                except CallError as error:
-                    failure = error
-                except asyncio.CancelledError:
-                    failure = self._cancelled()
-                except grpc.aio.BaseError:
+    async def serve(self, method: Method, data: Any, context: Context) -> Any:
+        """Serve one call. Calls of health and reflection are not counted."""
+        request = None
+        with self._calls.entered(method.name) if method.ours else nullcontext():
+            try:
+                if not method.ours:
+                    return await method.run(await self.request(method, data, context), context)
+                with self._calls.sharing(method.name, context.peer()):
+                    request = await self.request(method, data, context)
+                    _check(request)
+                    return await method.behaviour(request, context)
+            except CallError as error:
+                failure = error
+            except asyncio.CancelledError:
+                failure = self._cancelled()
+            except grpc.aio.BaseError:
+                raise
+            except BaseException as error:
+                if not is_fault(error):
                     raise
-                except BaseException as error:
-                    if not is_fault(error):
-                        raise
-                    failure = defect(_name(method), error)
-                return await _answer(method, request, context, failure)
-
-        return guarded
-
-    async def _whole(self, method: str, messages: Any, context: Context) -> Any:
-        """Return the one message of a call, read in its turn; for a session, its stream of messages."""
-        if _name(method) == "Session":
-            return messages
-        try:
-            return await self._intake.read(context.peer(), messages)
-        except NoMessage as error:
-            raise status.no_message(_name(method), str(error)) from None
+                failure = defect(method.name, error)
+            return await _answer(method.name, request, context, failure)
 
     def _cancelled(self) -> CallError:
         """Return the failure of a cancelled call. Raise CancelledError if its client cancelled: no status is sent."""
@@ -222,45 +180,11 @@ def _check(request: Any) -> None:
         refuse_owner(request)
 
 
-def _foreign(method: str, behaviour: Behaviour, decode: Decode) -> Any:
-    """Wrap a method of health or reflection: only decoding failures are mapped to a status."""
-
-    async def guarded(data: Any, context: Context) -> Any:
-        try:
-            request = decode(data)
-            if not inspect.isasyncgenfunction(behaviour):
-                return await behaviour(request, context)
-            async with aclosing(behaviour(request, context)) as answers:
-                async for answer in answers:
-                    await context.write(answer)
-        except CallError as error:
-            await _answer(method, None, context, error)
-
-    return guarded
-
-
-def _decode(method: str, read: Callable[[bytes], Any], data: bytes) -> Any:
-    """Decode a request. Raise CallError (INVALID_ARGUMENT) for bytes that are not a valid message."""
-    try:
-        return read(data)
-    except DecodeError:
-        raise status.undecodable(_name(method), len(data)) from None
-
-
-async def _decode_all(method: str, read: Callable[[bytes], Any], requests: AsyncIterator[bytes]) -> AsyncIterator[Any]:
-    async for data in requests:
-        yield _decode(method, read, data)
-
-
 async def _answer(method: str, request: Any, context: Context, failure: CallError) -> NoReturn:
     """Log a refusal and abort the call. Only names and reasons are logged: messages may quote what a user sent."""
     facts: dict[str, Any] = {name: status.shorten(text) for name in _FACTS if (text := getattr(request, name, ""))}
     omitted = _refusals.spend((method, failure.reason), facts.get("handle") or facts.get("request_id", ""))
     if omitted is not None:
         facts |= {"omitted": omitted} if omitted else {}
-        log.info("request_refused", method=_name(method), code=failure.code.name, reason=failure.reason, **facts)
-    await context.abort(failure.code, failure.status.message, failure.trailing_metadata)
-
-
-def _name(method: str) -> str:
-    return method.rpartition("/")[2]
+        log.info("request_refused", method=method, code=failure.code.name, reason=failure.reason, **facts)
+    await abort(context, failure.status)

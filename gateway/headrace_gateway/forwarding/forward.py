@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator
 from typing import Any, cast
 
 import grpc
+from headrace_proto.server.interceptor import Context
 
 from headrace_gateway import status
 from headrace_gateway.forwarding.engines import Engine
@@ -20,8 +21,6 @@ CALLER_KEY = "headrace-caller"
 """Metadata by which an engine distinguishes the gateway's clients, for fair shares. Clients cannot set it."""
 
 _SALT = secrets.token_bytes(16)
-
-Context = grpc.aio.ServicerContext[Any, Any]
 
 _BROKEN = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
 _LOST_STATUS = "Internal error from Core"

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from contextlib import aclosing
 
 import grpc
+from headrace_proto.server.interceptor import Context
 from headrace_proto.v1 import model_pb2
 from headrace_proto.v1 import model_service_pb2 as wire
 
 from headrace_gateway.forwarding.engines import Engine
 from headrace_gateway.forwarding.fan_out import together
-from headrace_gateway.forwarding.forward import Context, Forward
+from headrace_gateway.forwarding.forward import Forward
 from headrace_gateway.forwarding.pool import EnginePool
 from headrace_gateway.status import CallError
 

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from weakref import WeakValueDictionary
 
 from google.protobuf.duration_pb2 import Duration
+from headrace_proto.server.interceptor import Context
 from headrace_proto.server.logs import logger
 from headrace_proto.v1 import session_pb2 as wire
 
 from headrace_gateway import status
 from headrace_gateway.forwarding.calls import LiveCalls
 from headrace_gateway.forwarding.engines import Engine
-from headrace_gateway.forwarding.forward import Context
 from headrace_gateway.sessions.attach_pace import AttachPace
 from headrace_gateway.sessions.client_channels import ClientChannels
 from headrace_gateway.sessions.limits import SessionLimits

@@ -50,11 +50,6 @@ def code_of(error: HeadraceError) -> grpc.StatusCode:
     return next((_CODES[kind] for kind in type(error).__mro__ if kind in _CODES), grpc.StatusCode.INTERNAL)
 
 
-def grpc_code(status: Status) -> grpc.StatusCode:
-    """Return the code of a status as grpc's enum."""
-    return next(code for code in grpc.StatusCode if code.value[0] == status.code)
-
-
 def plain_status(code: grpc.StatusCode, message: str) -> Status:
     """Build a status without details, like gRPC's own: of a call cancelled, past its deadline, or of unknown method."""
     return Status(code=code.value[0], message=message)

@@ -139,33 +139,33 @@ class TestCalls:
     def test_f13_a_connection_has_a_share_of_the_calls_in_progress(self, monkeypatch):
         monkeypatch.setattr(calls, "MAX_CALLS", 8)
         live = LiveCalls()
-        held = [live.sharing("/headrace.v1.RequestService/SyncRequest", "greedy") for _ in range(4)]
+        held = [live.sharing("SyncRequest", "greedy") for _ in range(4)]
         for one in held:
             one.__enter__()
         with pytest.raises(
             CallError, match="connection has 4 calls in progress, of 4 of its host, whose other"
         ) as caught:
-            live.sharing("/headrace.v1.RequestService/GetRequest", "greedy")
+            live.sharing("GetRequest", "greedy")
         assert caught.value.reason == "QUEUE_FULL"
-        with live.sharing("/headrace.v1.RequestService/GetRequest", "other"):
+        with live.sharing("GetRequest", "other"):
             pass
-        with live.sharing("/headrace.v1.RequestService/Session", "greedy"):
+        with live.sharing("Session", "greedy"):
             pass
         for one in held:
             one.__exit__(None, None, None)
-        with live.sharing("/headrace.v1.RequestService/GetRequest", "greedy"):
+        with live.sharing("GetRequest", "greedy"):
             pass
 
     def test_f13_many_connections_of_a_host_have_its_share(self, monkeypatch):
         monkeypatch.setattr(calls, "MAX_CALLS", 8)
         live = LiveCalls()
-        begin = partial(live.sharing, "/headrace.v1.RequestService/SyncRequest")
+        begin = partial(live.sharing, "SyncRequest")
         held = [begin(f"ipv4:192.0.2.1:{number}") for number in range(6)]
         for one in held:
             one.__enter__()
         with pytest.raises(CallError, match="host has 6 calls in progress; of 8 for all 2 are left"):
-            live.sharing("/headrace.v1.RequestService/GetRequest", "ipv4:192.0.2.1:7")
-        with live.sharing("/headrace.v1.RequestService/GetRequest", "ipv4:192.0.2.2:1"):
+            live.sharing("GetRequest", "ipv4:192.0.2.1:7")
+        with live.sharing("GetRequest", "ipv4:192.0.2.2:1"):
             pass
 
     async def test_f13_calls_that_wait_leave_others_their_turn(self, world, engine, join, monkeypatch):
