@@ -7,7 +7,7 @@
         for elements in queue:
             print(elements.text, end="", flush=True)
 
-Configs under the names of other systems are built by `headrace.allspark` and `headrace.lmdeploy`.
+`headrace.allspark`, `headrace.lmdeploy` and `headrace.vsurge` have the APIs of DashInfer, LMDeploy and vSurge.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         StateError,
         UnavailableError,
     )
+    from headrace.lmdeploy.pipe import pipeline
     from headrace.types import FinishReason, GeneratedElements, GenerateStatus, ModelState
 
 __version__ = "0.1.0"
@@ -58,6 +59,7 @@ __all__ = [
     "RetryPolicy",
     "StateError",
     "UnavailableError",
+    "pipeline",
 ]
 
 _HOMES = {
@@ -66,6 +68,7 @@ _HOMES = {
     "Client": "client",
     "ResultQueue": "_streaming.result_queue",
     "RetryPolicy": "_base.retry",
+    "pipeline": "lmdeploy",
     **dict.fromkeys(("FinishReason", "GenerateStatus", "GeneratedElements", "ModelState"), "types"),
 }
 """Modules of the names above; all others are errors."""

@@ -5,14 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import dedent
 
 _FOLDER = Path(__file__).parents[2] / "seeds"
 
 
 def blocks(page: str, language: str = "python") -> list[str]:
-    """Return the blocks of a page in a language."""
+    """Return the blocks of a page in a language, without their indentation: fences of Markdown, directives of rst."""
     text = (_FOLDER / page).read_text(encoding="utf-8")
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    if page.endswith(".rst"):
+        found = re.findall(rf"^\.\. code-block:: {language}\n\n((?:(?:    .*)?\n)+)", text, re.MULTILINE)
+        return [dedent(block).strip() + "\n" for block in found]
+    fence = rf"^(?P<indent> *)```{language}\n(?P<block>.*?)^(?P=indent)```"
+    return [dedent(match["block"]) for match in re.finditer(fence, text, re.MULTILINE | re.DOTALL)]
 
 
 def adapted(block: str, replacements: Mapping[str, str]) -> str:

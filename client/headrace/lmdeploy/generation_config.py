@@ -15,8 +15,8 @@ from typing import Any, ClassVar, TypedDict, Unpack
 from google.protobuf.message import Message
 from headrace_proto.v1 import generation_pb2
 
-from headrace._values.builders import ConfigBuilder
 from headrace._values.fill import invalid
+from headrace.lmdeploy.config import Config
 
 
 class GenerationFields(TypedDict, total=False):
@@ -66,7 +66,7 @@ class GenerationFields(TypedDict, total=False):
     response_format: Mapping[str, Any] | None
 
 
-_DEFAULTS: GenerationFields = {
+_DEFAULTS: Mapping[str, Any] = {
     "n": 1, "max_new_tokens": 512, "top_p": 1.0, "top_k": 1, "temperature": 0.8, "repetition_penalty": 1.0,
     "ignore_eos": False, "skip_special_tokens": True,
 }  # fmt: skip
@@ -75,10 +75,11 @@ _WRAPPER = ("name", "schema", "description", "strict")
 """Keys of the object that contains the schema in LMDeploy."""
 
 
-class GenerationConfig(ConfigBuilder):
+class GenerationConfig(Config):
     """A generation config with LMDeploy's names; `build()` returns keywords for `start_request` and `generate`.
 
-    A field that is not given has LMDeploy's default; one that is None has the model's default.
+    A field that is not given has LMDeploy's default; one that is None has the model's default. Fields are attributes
+    too: `config.top_k = 40`.
 
     Args:
         **fields: fields of `GenerationFields` above, or any other field of `headrace.fields.GenerationFields`.
@@ -93,19 +94,20 @@ class GenerationConfig(ConfigBuilder):
         "random_seed": "seed", "bad_token_ids": "bad_words_ids", "include_stop_str_in_output": "include_stop",
     }  # fmt: skip
 
-    def __init__(self, **fields: Unpack[GenerationFields]) -> None:
-        super().__init__()
-        self.update({**_DEFAULTS, **fields})
+    defaults: ClassVar[Mapping[str, Any]] = _DEFAULTS
 
-    def update(self, fields: Mapping[str, Any]) -> GenerationConfig:
-        """Set several fields; set none of them if one is invalid."""
+    def __init__(self, **fields: Unpack[GenerationFields]) -> None:
+        super().__init__(**fields)
+
+    def translated(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Return fields with LMDeploy's `logprobs` and `bad_token_ids` in our form."""
         changed = dict(fields)
         top = changed.get("logprobs")
         if top is not None and not isinstance(top, bool):
             changed |= {"logprobs": True, "top_logprobs": top}
         if "bad_token_ids" in changed:
             changed["bad_token_ids"] = _single(changed["bad_token_ids"])
-        return super().update(changed)
+        return changed
 
     def converted(self, field: str, value: Any) -> Any:
         """Return a value in our form, from LMDeploy's."""

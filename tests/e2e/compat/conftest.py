@@ -1,0 +1,44 @@
+"""A model, and a gateway with an engine behind it, for the packages with other systems' APIs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from headrace import Client
+from support.models.tiny_models import make_tiny_llama
+from support.servers.books import release_all
+from support.servers.processes import Server, engine_server, gateway_server
+
+LENGTH = 8192
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model on disk, whose sequences may be as long as the pages say."""
+    return make_tiny_llama(tmp_path_factory.mktemp("models") / "tiny", max_position_embeddings=LENGTH)
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Server]:
+    """A gateway in front of an engine."""
+    with engine_server("e1") as engine, gateway_server({"e1": engine.address}) as server:
+        yield server
+
+
+@pytest.fixture
+def gateway(servers: Server) -> Iterator[Server]:
+    """The same. Afterwards nothing is left on it: no request by then, and no model."""
+    yield servers
+    with Client(servers.address) as client:
+        release_all(client)
+        for name in {info.model_name for info in client.list_models()}:
+            client.stop_model(name)
+            client.release_model(name)
+
+
+@pytest.fixture(params=["inprocess", "gateway"])
+def address(request: pytest.FixtureRequest) -> str | None:
+    """Where to run: None for this process, or the address of a gateway."""
+    return None if request.param == "inprocess" else request.getfixturevalue("gateway").address
