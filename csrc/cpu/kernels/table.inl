@@ -25,8 +25,11 @@ using namespace core;
 #include "cpu/kernels/linear/rows.inl"
 #include "cpu/kernels/linear/widen.inl"
 #include "cpu/kernels/linear/float.inl"
-#ifdef __AVX512F__
+#include "cpu/kernels/linear/scales.inl"
+#ifdef __AVX512VNNI__
 #include "cpu/kernels/linear/bytes.inl"
+#else
+#include "cpu/kernels/linear/words.inl"
 #endif
 #ifdef __AVX512BF16__
 #include "cpu/kernels/linear/pairs.inl"

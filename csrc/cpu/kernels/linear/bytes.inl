@@ -1,43 +1,6 @@
 // Products of quantized weights with activations in planes of int8, by vpdpbusd. Only for files compiled with AVX512
 // and VNNI.
 
-void fetch_ahead(const std::byte* place, int64_t ahead) {
-  const char* next = reinterpret_cast<const char*>(place) + ahead;
-  _mm_prefetch(next, _MM_HINT_T0);
-  _mm_prefetch(next + 64, _MM_HINT_T0);
-  _mm_prefetch(next + 128, _MM_HINT_T0);
-  _mm_prefetch(next + 192, _MM_HINT_T0);
-}
-
-// ---- scaling of a group's products ----
-
-// The sum of a row's numbers in a group.
-float group_sum(const Planes& planes, int64_t padded, int64_t row, int64_t first, int64_t inputs) {
-  const float* sums = planes.sums + row * (padded / kSumInputs) + first / kSumInputs;
-  float total = 0;
-  for (int64_t i = 0; i < inputs / kSumInputs; i++) total += sums[i];
-  return total;
-}
-
-// sum += product * scale + x_sum * offset, for a product in planes.
-template <int kPlanes>
-[[gnu::always_inline]] inline Vec add_product(const __m512i* planes, int64_t apart, const Affine& affine, Vec x_sum,
-                                              Vec sum) {
-  Vec product = {_mm512_cvtepi32_ps(planes[0])};
-  if constexpr (kPlanes == 2) product = fma(product, Vec::all(256.0f), Vec{_mm512_cvtepi32_ps(planes[apart])});
-  return fma(product, affine.scale, fma(affine.offset, x_sum, sum));
-}
-
-// sums [rows][64] times the scales of the rows.
-void scale_rows(const Planes& planes, int64_t first, int64_t last, float* sums) {
-  for (int64_t row = first; row < last; row++, sums += kTileOutputs) {
-    const Vec scale = Vec::all(planes.scales[row]);
-    for (int64_t c = 0; c < kTileOutputs; c += Vec::kLanes) (Vec::load(sums + c) * scale).store(sums + c);
-  }
-}
-
-// ---- vpdpbusd ----
-
 // Four inputs of every row of codes times four registers of outputs.
 template <int kRows>
 [[gnu::always_inline]] inline void add_four(__m512i (&total)[4][kRows], const __m512i (&codes)[4], const int8_t* x,

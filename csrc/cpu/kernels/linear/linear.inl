@@ -5,12 +5,13 @@
 //                        avx2     avx512   avx512_bf16   amx
 //   FLOAT32, FLOAT16     floats   floats   floats        floats
 //   BFLOAT16             floats   floats   pairs         pairs for one row, else tiles
-//   INT8, a row a group  floats   bytes    bytes         bytes for few rows, else whole
-//   other INT8, INT4     floats   bytes    bytes         bytes for few rows, codes for some, else tiles
+//   INT8, a row a group  words    bytes    bytes         bytes for few rows, else whole
+//   other INT8, INT4     words    bytes    bytes         bytes for few rows, codes for some, else tiles
 //   INT4, codebook       floats   floats   floats        floats for one row, else tiles
 //
 //   floats  weights converted to float32 a piece at a time, times float32 activations
 //   pairs   vdpbf16ps of weights and activations in bfloat16
+//   words   vpmaddwd of codes, and of activations in int16
 //   bytes   vpdpbusd of codes, and of activations in one or two planes of int8
 //   codes   AMX: codes, and activations in planes of int8
 //   whole   the same, scaled only after the last input
@@ -18,7 +19,7 @@
 //
 // Within one implementation, sums run along the inputs in the same order for any number of rows.
 
-enum Way { kFloats, kPairs, kBytes, kCodes, kWhole, kTiles };
+enum Way { kFloats, kPairs, kWords, kBytes, kCodes, kWhole, kTiles };
 
 constexpr int64_t kRowBlock = 256;
 constexpr int64_t kFewRows = 2;          // that each thread converts for itself, instead of a phase of its own
@@ -40,10 +41,12 @@ Way way_of(const CoreWeight& weight, int64_t rows) {
 #ifdef __AVX512BF16__
   if (weight.format == CORE_FORMAT_BFLOAT16) return kPairs;
 #endif
-#ifdef __AVX512F__
+  (void)rows;
+#ifdef __AVX512VNNI__
   if (plain) return kBytes;
+#else
+  if (plain) return kWords;
 #endif
-  (void)plain, (void)rows;
   return kFloats;
 }
 
@@ -57,7 +60,7 @@ Rows forms_at(const LinearOp& op, int64_t rows, std::byte* base, int64_t* bytes)
   for (int32_t i = 0; i < op.count; i++) {
     const Way way = way_of(op.projections[i].weight, rows);
     pairs |= way == kPairs || way == kTiles;
-    planes |= way == kBytes || way == kCodes || way == kWhole;
+    planes |= way == kWords || way == kBytes || way == kCodes || way == kWhole;
   }
   const int64_t padded = up_to(op.x.width, kMostPadding);
   // Rows 4 KiB apart would fall into the same cache sets.
@@ -69,9 +72,11 @@ Rows forms_at(const LinearOp& op, int64_t rows, std::byte* base, int64_t* bytes)
     at += up_to(up_to(rows, 16) * stride * 2, 64);
   }
   if (planes) {
-    const int64_t count = op.activations == CORE_ACTIVATIONS_INT8 ? 1 : 2;
-    out.planes = {reinterpret_cast<int8_t*>(at), nullptr, nullptr, nullptr, count};
-    at += up_to(rows, 16) * count * padded;
+    const bool eight_bits = op.activations == CORE_ACTIVATIONS_INT8;
+    const int64_t count = eight_bits || sizeof(PlaneCode) == 2 ? 1 : 2;
+    const float steps = eight_bits ? 127.0f : (count == 2 ? 127.0f * 256.0f : 32767.0f);
+    out.planes = {reinterpret_cast<PlaneCode*>(at), nullptr, nullptr, nullptr, count, steps};
+    at += up_to(rows, 16) * count * padded * static_cast<int64_t>(sizeof(PlaneCode));
     out.planes.sums = reinterpret_cast<float*>(at);
     at += up_to(rows * (padded / kSumInputs) * 4, 64);
     out.planes.totals = reinterpret_cast<float*>(at);

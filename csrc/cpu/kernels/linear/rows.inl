@@ -1,12 +1,19 @@
 // Conversion of the activations of a product to the forms that its implementations read.
 
-// Rows in one or two planes of int8: x = scale * (256 * plane 0 + plane 1), or scale * plane 0.
+#ifdef __AVX512VNNI__
+using PlaneCode = int8_t;
+#else
+using PlaneCode = int16_t;  // of four inputs, in the order 0, 2, 1, 3
+#endif
+
+// Rows in planes of whole numbers: x = scale * (256 * plane 0 + plane 1), or scale * plane 0.
 struct Planes {
-  int8_t* codes;  // [rows][count][padded]
-  float* sums;    // [rows][padded / 16], of 16 numbers each, in the scale of the last plane
-  float* totals;  // [rows], of all numbers, in the same scale
-  float* scales;  // [rows]; NaN where a row is not finite
-  int64_t count;  // number of planes; 0: not needed
+  PlaneCode* codes;  // [rows][count][padded]
+  float* sums;       // [rows][padded / 16], of 16 numbers each, in the scale of the last plane
+  float* totals;     // [rows], of all numbers, in the same scale
+  float* scales;     // [rows]; NaN where a row is not finite
+  int64_t count;     // number of planes; 0: not needed
+  float steps;       // the number that stands for the largest magnitude of a row
 };
 
 // The activations of some rows.
@@ -44,6 +51,26 @@ void fill_pairs(const Rows& rows, int64_t row) {
   }
 }
 
+#endif
+
+// Return the largest magnitude of a row, and 0, or NaN if a number is not finite.
+struct Range {
+  float largest;
+  float zero;
+};
+
+Range range_of(const float* x, int64_t n) {
+  Vec most = Vec::zero(), zeros = Vec::zero();
+  for (int64_t k = 0; k < n; k += Vec::kLanes) {
+    const Vec v = Vec::load_first(x + k, n - k < Vec::kLanes ? n - k : Vec::kLanes);
+    most = max(most, max(v, Vec::zero() - v));
+    zeros = fma(v, Vec::zero(), zeros);
+  }
+  return {largest(most), sum(zeros)};
+}
+
+#ifdef __AVX512VNNI__
+
 // The sums of four codes each of 64.
 __m512i sums_of_four(const int8_t* codes) {
   return _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), _mm512_loadu_si512(codes));
@@ -58,56 +85,72 @@ void sum_codes(const int8_t* codes, int64_t count, int64_t padded, float* sums) 
   _mm512_mask_compressstoreu_ps(sums, 0x1111, _mm512_cvtepi32_ps(sixteens));
 }
 
-// Return the largest magnitude of a row, and 0, or NaN if a number is not finite.
-struct Range {
-  float largest;
-  float zero;
-};
-
-Range range_of(const float* x, int64_t n) {
-  Vec most = Vec::zero(), zeros = Vec::zero();
-  for (int64_t k = 0; k < n; k += 16) {
-    const Vec v = Vec::load_first(x + k, n - k < 16 ? n - k : 16);
-    most = max(most, Vec{_mm512_abs_ps(v.v)});
-    zeros = fma(v, Vec::zero(), zeros);
+// Write the planes of 64 numbers times a factor, and their sums of 16.
+void fill_64(const float* x, int64_t left, float factor, const Planes& planes, int64_t padded, PlaneCode* high,
+             float* sums) {
+  for (int64_t k = 0; k < 64; k += 16) {
+    const int64_t lanes = left - k < 16 ? (left > k ? left - k : 0) : 16;
+    const __m512i code = _mm512_cvtps_epi32((Vec::load_first(x + k, lanes) * Vec::all(factor)).v);
+    __m512i top = code;
+    if (planes.count == 2) {
+      top = _mm512_srai_epi32(_mm512_add_epi32(code, _mm512_set1_epi32(128)), 8);
+      const __m512i rest = _mm512_sub_epi32(code, _mm512_slli_epi32(top, 8));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(high + padded + k), _mm512_cvtepi32_epi8(rest));
+    }
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(high + k), _mm512_cvtepi32_epi8(top));
   }
-  return {largest(most), sum(zeros)};
+  sum_codes(high, planes.count, padded, sums);
 }
+
+#else
+
+// The first 8 of `left` numbers times a factor, rounded; zeros beyond.
+__m256i rounded(const float* x, int64_t left, __m256 factor) {
+  const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  const __m256i first = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(left)), lane);
+  return _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_maskload_ps(x, first), factor));
+}
+
+float sum_of_16(__m256i words) {
+  const __m256i pairs = _mm256_madd_epi16(words, _mm256_set1_epi16(1));
+  __m128i half = _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
+  half = _mm_add_epi32(half, _mm_shuffle_epi32(half, 0x4e));
+  return static_cast<float>(_mm_cvtsi128_si32(_mm_add_epi32(half, _mm_shuffle_epi32(half, 0xb1))));
+}
+
+// Write the plane of 64 numbers times a factor, and its sums of 16.
+void fill_64(const float* x, int64_t left, float factor, const Planes&, int64_t, PlaneCode* high, float* sums) {
+  const __m256 all = _mm256_set1_ps(factor);
+  for (int64_t k = 0; k < 64; k += 16) {
+    const __m256i both = _mm256_packs_epi32(rounded(x + k, left - k, all), rounded(x + k + 8, left - k - 8, all));
+    const __m256i words = _mm256_permute4x64_epi64(both, 0xd8);
+    sums[k / kSumInputs] = sum_of_16(words);
+    const __m256i even_first = _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(words, 0xd8), 0xd8);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(high + k), even_first);
+  }
+}
+
+#endif
 
 void fill_planes(const Rows& rows, int64_t row) {
   const Planes& planes = rows.planes;
   const float* x = rows.floats + row * rows.width;
   const Range range = range_of(x, rows.width);
-  const float steps = planes.count == 2 ? 127.0f * 256.0f : 127.0f;
-  planes.scales[row] = range.largest / steps + range.zero;
-  const Vec factor = Vec::all(range.largest > 0 ? steps / range.largest : 0.0f);
-  int8_t* high = planes.codes + row * planes.count * rows.padded;
+  planes.scales[row] = range.largest / planes.steps + range.zero;
+  const float factor = range.largest > 0 ? planes.steps / range.largest : 0.0f;
+  PlaneCode* high = planes.codes + row * planes.count * rows.padded;
   float* sums = planes.sums + row * (rows.padded / kSumInputs);
-  for (int64_t k = 0; k < rows.padded; k += 16) {
-    const int64_t lanes = rows.width - k < 16 ? (rows.width > k ? rows.width - k : 0) : 16;
-    const __m512i code = _mm512_cvtps_epi32((Vec::load_first(x + k, lanes) * factor).v);
-    __m512i top = code;
-    if (planes.count == 2) {
-      top = _mm512_srai_epi32(_mm512_add_epi32(code, _mm512_set1_epi32(128)), 8);
-      const __m512i rest = _mm512_sub_epi32(code, _mm512_slli_epi32(top, 8));
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(high + rows.padded + k), _mm512_cvtepi32_epi8(rest));
-    }
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(high + k), _mm512_cvtepi32_epi8(top));
+  for (int64_t k = 0; k < rows.padded; k += 64) {
+    fill_64(x + k, rows.width - k, factor, planes, rows.padded, high + k, sums + k / kSumInputs);
   }
-  for (int64_t k = 0; k < rows.padded; k += 64) sum_codes(high + k, planes.count, rows.padded, sums + k / kSumInputs);
   float total = 0;
   for (int64_t i = 0; i < rows.padded / kSumInputs; i++) total += sums[i];
   planes.totals[row] = total;
 }
 
 void fill_forms(const Rows& rows, int64_t row) {
+#ifdef __AVX512F__
   if (rows.pairs != nullptr) fill_pairs(rows, row);
+#endif
   if (rows.planes.count != 0) fill_planes(rows, row);
 }
-
-#else
-
-// AVX2 computes with the floats themselves.
-void fill_forms(const Rows&, int64_t) {}
-
-#endif

@@ -8,6 +8,17 @@ struct Tile {
   int64_t ahead;  // prefetch distance in bytes
 };
 
+// Prefetch the cache line at a distance from a place.
+[[gnu::always_inline]] inline void fetch_line(const std::byte* place, int64_t ahead) {
+  _mm_prefetch(reinterpret_cast<const char*>(place) + ahead, _MM_HINT_T0);
+}
+
+// Prefetch 256 bytes.
+[[gnu::always_inline]] inline void fetch_ahead(const std::byte* place, int64_t ahead) {
+#pragma GCC unroll 4
+  for (int64_t at = 0; at < 256; at += 64) fetch_line(place + at, ahead);
+}
+
 // The output of a tile: rows of 64 outputs.
 struct Places {
   float* row;
@@ -175,9 +186,6 @@ void widen_codes(const Tile& tile, int64_t first, int64_t last, Put put) {
 template <typename Put>
 void widen_integers(const Tile& tile, int64_t first, int64_t last, Put put) {
   if (tile.weight->format == CORE_FORMAT_INT8) return widen_codes<false, Linear<0xff>>(tile, first, last, put);
-#ifndef __AVX512F__
-  if (tile.weight->codebook == 0) return widen_codes<true, Linear<0x0f>>(tile, first, last, put);
-#endif
   widen_codes<true, Codebook>(tile, first, last, put);
 }
 
