@@ -158,7 +158,7 @@ def test_bc064_ids_outside_the_vocabulary_are_refused(client: Client) -> None:
         with pytest.raises(InvalidRequestError, match="383") as refusal:
             client.start_request(MODEL, ids=ids)
         assert refusal.value.reason == "INVALID_FIELD"
-    for bad in ([-1], [1.5], [[1]], ["a"]):
+    for bad in ([-1], [1.5], [[1], [2]], ["a"]):
         with pytest.raises((InvalidRequestError, TypeError)):
             client.start_request(MODEL, ids=bad)  # type: ignore[arg-type]
 

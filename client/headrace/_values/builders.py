@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, overload
 
 from google.protobuf.message import Message
 
+from headrace._base.refused_names import RefusedNames
 from headrace._values.fill import fill, unknown_name
 
 T = TypeVar("T")
@@ -15,10 +16,10 @@ B = TypeVar("B", bound="ConfigBuilder")
 B_co = TypeVar("B_co", bound="ConfigBuilder", covariant=True)
 
 
-class ConfigBuilder:
+class ConfigBuilder(RefusedNames):
     """Collects the fields of a config, and checks each value when it is set.
 
-    Setting a field to None unsets it.
+    Setting a field to None unsets it. Names in `refused` are fields or setters of the other system.
     """
 
     message: ClassVar[type[Message]]
@@ -27,8 +28,8 @@ class ConfigBuilder:
     foreign: ClassVar[Mapping[str, str]] = {}
     """Our field names, by those of the other system."""
 
-    refused: ClassVar[Mapping[str, str]] = {}
-    """Fields of the other system that are not supported, with what to do instead."""
+    neutral: ClassVar[Mapping[str, Any]] = {}
+    """Values of refused fields that have no effect; they are accepted."""
 
     def __init__(self) -> None:
         self._fields: dict[str, Any] = {}
@@ -42,6 +43,8 @@ class ConfigBuilder:
         """
         changed = dict(self._fields)
         for name, value in fields.items():
+            if name in self.neutral and value in (None, self.neutral[name]):
+                continue
             field = self._field(name)
             if value is None:
                 changed.pop(field, None)

@@ -35,7 +35,7 @@ def set_prompt(
         request: the request message.
         prompt: text, token ids or messages, distinguished by type.
         text: text, without a chat template.
-        ids: token ids, used unchanged.
+        ids: token ids, used unchanged; also in one row, as an array of shape (1, n).
         messages: conversation for the chat template.
         options: keywords of `ChatFields`.
 
@@ -56,7 +56,7 @@ def set_prompt(
     if kind == "messages":
         fill(request, {"chat": build_chat(value, options)})
     elif kind == "ids":
-        fill(request, {"token_ids": value})
+        fill(request, {"token_ids": _one_row(value)})
     else:
         fill(request, {"text": value, "add_special_tokens": options.get("add_special_tokens")})
 
@@ -74,6 +74,25 @@ def _listed(value: Any) -> Any:
     if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__iter__"):
         return value
     return list(value)
+
+
+def _one_row(ids: Any) -> Any:
+    """Return the ids of a list with one row, as tokenizers return them; other values unchanged.
+
+    Raises:
+        InvalidRequestError: there are several rows.
+    """
+    rows = ids if isinstance(ids, list) else []
+    if not any(_is_row(row) for row in rows):
+        return ids
+    if len(rows) > 1:
+        raise invalid("ids", ids, f"one row of ids, not {len(rows)}; start a request for each")
+    return list(rows[0])
+
+
+def _is_row(item: Any) -> bool:
+    """True for a list, and for an array or tensor with an extent; a tensor without one is a number."""
+    return len(item.shape) > 0 if hasattr(item, "shape") else isinstance(item, list | tuple)
 
 
 def _list(path: str, value: Any, what: str) -> list[Any]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headrace_engine import __version__
 from headrace_engine.engine.config.logits_processors import Process, check_sources
 
 API_VERSION = "1.0"
@@ -63,7 +64,7 @@ class EngineOptions:
     stream_interval: float = STREAM_INTERVAL
     step_target: float | None = None
     logits_processors: Mapping[str, Path | str | Process] = field(default_factory=dict)
-    build: str = ""
+    build: str = f"headrace-engine {__version__}"
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

@@ -236,7 +236,6 @@ def _options(given: argparse.Namespace, processors: dict[str, Path]) -> EngineOp
         stream_interval=given.stream_interval,
         step_target=given.step_target,
         logits_processors=processors,
-        build=f"headrace-engine {__version__}",
     )
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from headrace import InvalidRequestError
 from headrace._values import calls
 from headrace._values.prompt import build_chat
@@ -33,6 +35,27 @@ def test_text(given: dict[str, Any]) -> None:
 def test_ids(given: dict[str, Any]) -> None:
     request = start(**given)
     assert (request.WhichOneof("prompt"), list(request.token_ids.ids)) == ("token_ids", [1, 2])
+
+
+@pytest.mark.parametrize("row", [[[1, 2]], ([1, 2],), np.array([[1, 2]]), torch.tensor([[1, 2]]), iter([(1, 2)])])
+def test_one_row_of_ids_is_these_ids(row: Any) -> None:
+    """As tokenizers return them for one text."""
+    assert list(start(ids=row).token_ids.ids) == [1, 2]
+
+
+@pytest.mark.parametrize("rows", [[[1], [2]], np.array([[1, 2], [3, 4]]), torch.tensor([[1], [2]]), [1, [2]]])
+def test_several_rows_of_ids_are_several_requests(rows: Any) -> None:
+    for given in ({"ids": rows}, {"prompt": rows}):
+        with pytest.raises(
+            InvalidRequestError, match=r"ids = .*: must be one row of ids, not 2; start a request for each"
+        ):
+            start(**given)
+
+
+@pytest.mark.parametrize("deep", [[[[1, 2]]], [["a"]]])
+def test_what_is_deeper_than_a_row_is_refused(deep: Any) -> None:
+    with pytest.raises(InvalidRequestError, match=r"ids\[0\] = .* must be a whole number"):
+        start(ids=deep)
 
 
 def test_an_empty_list_of_ids_is_left_to_the_engine() -> None:
