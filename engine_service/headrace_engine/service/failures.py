@@ -14,6 +14,7 @@ from headrace_proto.server.logs import logger
 from headrace_proto.v1.status_pb2 import Status
 
 from headrace_engine.errors import HeadraceError, Internal
+from headrace_engine.service.convert.callers import caller
 from headrace_engine.service.convert.status import MAX_FACT, code_of, shorten, to_status
 
 T = TypeVar("T")
@@ -108,7 +109,7 @@ def _facts(request: Any) -> dict[str, str]:
 
 def _log_refusal(log: Any, method: str, error: HeadraceError, about: str) -> None:
     """Log why a call was refused, without messages, which may quote what the caller sent."""
-    omitted = _refusals.spend((method, error.reason), about)
+    omitted = _refusals.spend((method, error.reason), about, caller())
     if omitted is None:
         return
     facts: dict[str, Any] = {"fields": _fields(error), "omitted": omitted}

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import grpc
 from google.protobuf.message import Message
 from headrace_proto.pure.faults import is_fault
-from headrace_proto.pure.host_shares import HostShares
+from headrace_proto.pure.host_shares import HostShares, host_of
 from headrace_proto.pure.log_budget import LogBudget
 from headrace_proto.server.interceptor import WATCHES, CallInterceptor, Context, Method
 from headrace_proto.server.logs import logger
@@ -183,7 +183,8 @@ def _check(request: Any) -> None:
 async def _answer(method: str, request: Any, context: Context, failure: CallError) -> NoReturn:
     """Log a refusal and abort the call. Only names and reasons are logged: messages may quote what a user sent."""
     facts: dict[str, Any] = {name: status.shorten(text) for name in _FACTS if (text := getattr(request, name, ""))}
-    omitted = _refusals.spend((method, failure.reason), facts.get("handle") or facts.get("request_id", ""))
+    about, host = facts.get("handle") or facts.get("request_id", ""), host_of(context.peer())
+    omitted = _refusals.spend((method, failure.reason), about, host)
     if omitted is not None:
         facts |= {"omitted": omitted} if omitted else {}
         log.info("request_refused", method=method, code=failure.code.name, reason=failure.reason, **facts)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
-from weakref import WeakValueDictionary
+from functools import partial
 
 from google.protobuf.duration_pb2 import Duration
+from headrace_proto.pure.host_shares import host_of
+from headrace_proto.pure.log_budget import LogBudget
 from headrace_proto.server.interceptor import Context
 from headrace_proto.server.logs import logger
 from headrace_proto.v1 import session_pb2 as wire
@@ -14,12 +16,13 @@ from headrace_proto.v1 import session_pb2 as wire
 from headrace_gateway import status
 from headrace_gateway.forwarding.calls import LiveCalls
 from headrace_gateway.forwarding.engines import Engine
-from headrace_gateway.sessions.attach_pace import AttachPace
+from headrace_gateway.sessions.attach_pace import AttachPaces, ConnectionPace
 from headrace_gateway.sessions.client_channels import ClientChannels
 from headrace_gateway.sessions.limits import SessionLimits
 from headrace_gateway.sessions.upstream import EngineLinks
 
 log = logger(__name__)
+_lines = LogBudget()
 
 
 class Sessions:
@@ -53,7 +56,7 @@ class Sessions:
         self._links = EngineLinks(find, limits)
         self._calls = calls
         self._limits = limits
-        self._paces: WeakValueDictionary[str, AttachPace] = WeakValueDictionary()
+        self._paces = AttachPaces()
         calls.on_drain.append(self._wake_writers)
 
     def start(self, engines: Iterable[Engine]) -> None:
@@ -67,15 +70,13 @@ class Sessions:
             CallError: the client's error, or DRAINING.
         """
         self._calls.refuse_if_draining()
-        pace = self._paces.setdefault(context.peer(), AttachPace())
-        session = ClientSession(self._links, self._limits, self._calls, pace)
-        self.live.add(session)
-        try:
-            await session.run(requests, context, self._opened)
-        finally:
-            self.live.remove(session)
-            loop = asyncio.get_running_loop()
-            loop.call_later(pace.rest(loop.time()), _forget, pace)
+        with self._paces.of(context.peer()) as pace:
+            session = ClientSession(self._links, self._limits, self._calls, pace)
+            self.live.add(session)
+            try:
+                await session.run(requests, context, self._opened)
+            finally:
+                self.live.remove(session)
 
     async def close(self) -> None:
         """Close the streams to the engines."""
@@ -102,7 +103,7 @@ class ClientSession:
         more: set to wake the writer.
     """
 
-    def __init__(self, links: EngineLinks, limits: SessionLimits, calls: LiveCalls, pace: AttachPace) -> None:
+    def __init__(self, links: EngineLinks, limits: SessionLimits, calls: LiveCalls, pace: ConnectionPace) -> None:
         self.more = asyncio.Event()
         self.channels = ClientChannels(links.of_handle, limits, self.more.set)
         self._limits = limits
@@ -126,8 +127,7 @@ class ClientSession:
             CallError: the client's error, or DRAINING.
         """
         first = _checked(await self._receive(requests))
-        facts = {"client": status.shorten(first.options.client), "peer": context.peer()}
-        log.info("session_opened", **facts)
+        closed = _log_opened(first.options.client, context.peer())
         # gRPC cannot end a call while its first message is being sent, so send the metadata before.
         await context.send_initial_metadata(())
         self.channels.outbox.put_opened(opened)
@@ -145,7 +145,7 @@ class ClientSession:
                 await self._detach_all()
             finally:
                 self._end()
-                log.info("session_closed", **facts)
+                closed()
         for task in (reading, writing):
             if not task.cancelled():
                 task.result()
@@ -180,10 +180,10 @@ class ClientSession:
                 raise status.invalid_field("options", "is set; only the first message of a session may have it")
 
     async def _pause(self) -> None:
-        """Let other tasks run, and wait if the connection attaches too fast."""
+        """Let other tasks run, and wait if the host attaches too fast."""
         await self._flush_backlog()
         attaches, self._paid = self.channels.attaches - self._paid, self.channels.attaches
-        await asyncio.sleep(self._pace.delay(attaches, asyncio.get_running_loop().time()))
+        await self._pace.wait(attaches)
 
     async def _flush_backlog(self) -> None:
         """Wake the writer, and wait while too many failed attaches are unsent."""
@@ -225,14 +225,20 @@ def _checked(first: wire.SessionRequest | None) -> wire.SessionRequest:
     return first
 
 
+def _log_opened(client: str, peer: str) -> Callable[[], None]:
+    """Log a session, if its host has not logged too many. Return what logs its end."""
+    omitted = _lines.spend("session_opened", party=host_of(peer))
+    if omitted is None:
+        return lambda: None
+    facts = {"client": status.shorten(client), "peer": peer}
+    log.info("session_opened", **facts, **({"omitted": omitted} if omitted else {}))
+    return partial(log.info, "session_closed", **facts)
+
+
 async def _cancel(*tasks: asyncio.Task[None]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _forget(pace: AttachPace) -> None:
-    """Release a pace. The timer that calls this owns it until then: sessions find paces by weak references."""
 
 
 def _duration(seconds: float) -> Duration:

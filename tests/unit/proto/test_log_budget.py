@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace_proto.pure.log_budget import BURST, PER_SECOND, REMEMBERED, REPEAT_SECONDS, LogBudget
+from headrace_proto.pure.log_budget import BURST, PARTIES, PER_SECOND, REMEMBERED, REPEAT_SECONDS, LogBudget
 
 
 class Clock:
@@ -28,6 +28,20 @@ def test_f10_a_flood_hides_no_other_kind() -> None:
     for _ in range(BURST + 1):
         budget.spend("flood")
     assert (budget.spend("flood"), budget.spend("other")) == (None, 0)
+
+
+def test_f10_a_flood_of_one_party_hides_no_other_party() -> None:
+    budget, share = LogBudget(Clock()), BURST // PARTIES
+    assert [budget.spend("kind", party="a") for _ in range(BURST)] == [0] * share + [None] * (BURST - share)
+    assert [budget.spend("kind", party="b") for _ in range(2)] == [BURST - share, 0]
+    assert budget.spend("other", party="a") == 0
+
+
+def test_f10_many_parties_together_are_bounded_as_one() -> None:
+    budget = LogBudget(Clock())
+    told = [budget.spend("kind", party=f"p{number}") for number in range(2 * REMEMBERED)]
+    assert told == [0] * BURST + [None] * (2 * REMEMBERED - BURST)
+    assert len(budget._parties) == REMEMBERED
 
 
 def test_f10_pauses_save_no_more_than_a_burst() -> None:

@@ -6,6 +6,8 @@ import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from headrace_proto.pure.log_budget import LogBudget
+
 from headrace_engine.config import KvCacheMode, ModelFormat, RuntimeConfig
 from headrace_engine.engine.config.backend_fields import check_storage
 from headrace_engine.engine.config.generation import filled
@@ -28,6 +30,7 @@ from headrace_engine.models.tokenizer import load_tokenizer
 from headrace_engine.request_types import ConfigWarning
 
 _log = logging.getLogger(__name__)
+_lines = LogBudget()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,8 @@ def prepare(config: RuntimeConfig, options: EngineOptions, pools: WorkPools | No
     warnings = tuple(ConfigWarning("config.model_path", text) for text in (*files.warnings, *bundle.warnings))
     warnings += _kv_warnings(config, files)
     for warning in warnings:
-        _log.warning("model_suspicious: %s: %s", config.model_name, warning.message)
+        if (omitted := _lines.spend("model_suspicious", party=config.model_name)) is not None:
+            _log.warning("model_suspicious: %s: %s, omitted: %d", config.model_name, warning.message, omitted)
     effective = EffectiveConfig(
         config=effective_runtime,
         architecture=files.spec.architecture,

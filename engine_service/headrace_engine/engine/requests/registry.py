@@ -8,6 +8,8 @@ import secrets
 from collections.abc import Iterator
 from typing import TypeVar
 
+from headrace_proto.pure.log_budget import LogBudget
+
 from headrace_engine.engine.requests.leases import Leases
 from headrace_engine.engine.requests.requests import Request
 from headrace_engine.engine.requests.start_keys import Key, StartKeys, was_released
@@ -50,6 +52,7 @@ class RequestRegistry:
         self._owned: dict[str, dict[str, Request]] = {}
         self._by_id: dict[tuple[str, str], dict[int, Request]] = {}
         self._serial = 0
+        self._lines = LogBudget()
 
     def __iter__(self) -> Iterator[Request]:
         return iter(list(self._requests.values()))
@@ -158,7 +161,8 @@ class RequestRegistry:
 
     def _expire(self, request: Request) -> None:
         """Stop a request whose lease expired while it ran; release one that has ended."""
-        _log.info("lease_expired: %s, ended: %s", request.accepted.handle, request.ended)
+        if (omitted := self._lines.spend("lease_expired", party=request.owner)) is not None:
+            _log.info("lease_expired: %s, ended: %s, omitted: %d", request.accepted.handle, request.ended, omitted)
         if request.ended:
             self.release(request)
         else:

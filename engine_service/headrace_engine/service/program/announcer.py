@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import fields
 from typing import Any
 
+from headrace_proto.pure.log_budget import LogBudget
 from headrace_proto.server.logs import logger
 
 from headrace_engine.engine.engine import Engine
@@ -18,17 +19,19 @@ _log = logger(__name__)
 
 
 class Announcer:
-    """Logs how the models of an engine change.
+    """Logs how the models of an engine change. Callers who install and release one after the other fill no log.
 
     Args:
         steps: logs progress of long phases.
+        lines: budget of lines that callers can cause.
     """
 
-    def __init__(self, engine: Engine, steps: StepLog | None = None) -> None:
+    def __init__(self, engine: Engine, steps: StepLog | None = None, lines: LogBudget | None = None) -> None:
         self._engine = engine
         self._steps = StepLog() if steps is None else steps
         self._views: dict[str, ModelView] = {}
         self._began: dict[str, float] = {}
+        self._lines = LogBudget() if lines is None else lines
 
     async def run(self) -> None:
         """Log until cancelled."""
@@ -50,13 +53,17 @@ class Announcer:
         self._steps.note(view)
 
     def _announce_state(self, before: ModelView | None, view: ModelView) -> None:
-        log = _log.bind(model=view.model_name)
-        if view.state is ModelState.FAILED and view.failure is not None:
-            _announce_failure(before, view.failure, log)
-        elif view.state is ModelState.RUNNING:
+        failure = view.failure if view.state is ModelState.FAILED else None
+        if view.state is ModelState.RUNNING:
             self._announce_ready(view)
-        else:
-            log.info("model_state", state=view.state.value)
+        elif failure is not None and _is_defect(before, failure):
+            _log.error("model_failed", model=view.model_name, reason=failure.reason, failure=failure.message)
+        elif (omitted := self._lines.spend("model_state", party=view.model_name)) is not None:
+            log = _log.bind(model=view.model_name, **({"omitted": omitted} if omitted else {}))
+            if failure is not None:
+                log.warning("model_failed", reason=failure.reason, failure=failure.message)
+            else:
+                log.info("model_state", state=view.state.value)
         if view.state is ModelState.STARTING:
             self._began[view.model_name] = view.state_time
 
@@ -79,11 +86,10 @@ class Announcer:
             )
 
 
-def _announce_failure(before: ModelView | None, failure: HeadraceError, log: Any) -> None:
-    """Log a failed model: as a warning if its install failed for a bad model, else as an error."""
+def _is_defect(before: ModelView | None, failure: HeadraceError) -> bool:
+    """Return False for a failed install of a bad model."""
     installing = before is None or before.state is ModelState.INSTALLING
-    is_defect = not installing or failure.reason == "ENGINE_FAULT"
-    (log.error if is_defect else log.warning)("model_failed", reason=failure.reason, failure=failure.message)
+    return not installing or failure.reason == "ENGINE_FAULT"
 
 
 def _announce_core(before: ModelView | None, view: ModelView) -> None:

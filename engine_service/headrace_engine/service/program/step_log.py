@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from headrace_proto.pure.log_budget import LogBudget
 from headrace_proto.server.logs import logger
 
 from headrace_engine.model_types import ModelProgress, ModelState, ModelView
@@ -40,6 +41,7 @@ class StepLog:
         self._clock = clock
         self._sleep = sleep
         self._steps: dict[str, _Phase] = {}
+        self._lines = LogBudget(clock)
 
     def note(self, view: ModelView) -> None:
         """Take the new state of a model."""
@@ -63,6 +65,8 @@ class StepLog:
 
     def _report(self, model: str) -> None:
         step = self._steps[model]
+        if self._lines.spend("model_progress", party=model) is None:
+            return
         seconds = round(self._clock() - step.began, 1)
         _log.info("model_progress", model=model, phase=step.name, **_sizes(step.progress), seconds=seconds)
 

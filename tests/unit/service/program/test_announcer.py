@@ -6,9 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from headrace_engine.errors import BadModel, OutOfMemory
+from headrace_engine.errors import BadModel, Internal, OutOfMemory
 from headrace_engine.model_types import CoreLoss, ModelState
 from headrace_engine.service.program.announcer import Announcer
+from headrace_proto.pure.log_budget import BURST, PARTIES, LogBudget
 from support.clocks.clock import settle
 from support.scripted.engine import ScriptedEngine
 
@@ -18,7 +19,7 @@ LOSS = CoreLoss(1, "the core died: killed by signal 9", 100.5)
 @pytest.fixture
 async def announcing(engine: ScriptedEngine, log: list[Any]):
     """The engine of an announcer, whose model runs."""
-    task = asyncio.create_task(Announcer(engine).run())
+    task = asyncio.create_task(Announcer(engine, lines=LogBudget(lambda: 5.0)).run())
     await settle()
     engine.set_state(ModelState.RUNNING, core_epoch=1)
     await settle()
@@ -47,6 +48,20 @@ async def test_every_loss_has_its_line(announcing: ScriptedEngine, log: list[Any
         announcing.set_state(ModelState.RUNNING, core_loss=CoreLoss(epoch, "again", 100.5))
     await settle()
     assert [(event["event"], event["epoch"]) for event in log] == [("core_lost", 1), ("core_lost", 2), ("core_lost", 3)]
+
+
+async def test_f10_installs_that_fail_fill_no_log(announcing: ScriptedEngine, log: list[Any]) -> None:
+    """What is no caller's doing is logged all the same."""
+    for _ in range(BURST):
+        announcing.set_state(ModelState.INSTALLING)
+        announcing.set_state(ModelState.FAILED, failure=BadModel("no model"))
+        await settle()
+    lines = [event for event in log if event["event"] in ("model_state", "model_failed")]
+    assert 0 < len(lines) <= BURST // PARTIES
+    announcing.set_state(ModelState.INSTALLING)
+    announcing.set_state(ModelState.FAILED, failure=Internal("a defect"))
+    await settle()
+    assert log[-1]["failure"] == "a defect"
 
 
 async def test_a_model_gone_meanwhile_is_reported_and_the_next_too(announcing: ScriptedEngine, log: list[Any]) -> None:
