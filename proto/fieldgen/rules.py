@@ -7,14 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
+from headrace_proto.wire.integers import INTEGERS
 
 from fieldgen.contract import Contract, is_map
 
-_WIDTHS = {
-    FieldDescriptor.CPPTYPE_UINT32: (0, 2**32 - 1),
-    FieldDescriptor.CPPTYPE_UINT64: (0, 2**64 - 1),
-    FieldDescriptor.CPPTYPE_INT32: (-(2**31), 2**31 - 1),
-}
 _FIGURES = (FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_MESSAGE)
 Number = int | float
 
@@ -46,7 +42,7 @@ class Rules:
         rules, single = contract.rules(field), not field.is_repeated
         low: Number | None
         high: Number | None
-        low, high = _WIDTHS.get(field.cpp_type, (None, None)) if single else (None, None)
+        low, high = INTEGERS.get(field.cpp_type, (None, None)) if single else (None, None)
         low = next((_number(getattr(rules, name)) for name in ("above", "at_least") if rules.HasField(name)), low)
         if rules.HasField("at_most"):
             high = None if math.isinf(rules.at_most) else _number(rules.at_most)
@@ -68,13 +64,13 @@ class Rules:
         """Return its range, such as "(0, 1]" or "1 to 64"; "" if its type implies it."""
         if self.longest or self.most:
             return f"at most {self.longest or self.most} {'bytes' if self.longest else 'entries'}"
-        least, widest = _WIDTHS.get(self.field.cpp_type, (None, None))
+        least, widest = INTEGERS.get(self.field.cpp_type, (None, None))
         high = None if self.high == widest else self.high
         if self.low is None or (self.low == least and high is None):
             return ""
         if high is None:
             return f"{'above' if self.above_low else 'at least'} {self.low}"
-        if self.field.cpp_type in _WIDTHS:
+        if self.field.cpp_type in INTEGERS:
             return f"{self.low} to {high}"
         return f"{'(' if self.above_low else '['}{self.low}, {high}]"
 

@@ -27,17 +27,12 @@ from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from headrace_proto.pure.suggestions import did_you_mean
+from headrace_proto.wire.integers import INTEGERS
 
 from headrace._base.caller_words import argument
 from headrace._base.foreign_names import our_name
 from headrace.errors import InvalidRequestError
 
-_INTEGERS = {
-    FieldDescriptor.CPPTYPE_INT32: (-(2**31), 2**31 - 1),
-    FieldDescriptor.CPPTYPE_INT64: (-(2**63), 2**63 - 1),
-    FieldDescriptor.CPPTYPE_UINT32: (0, 2**32 - 1),
-    FieldDescriptor.CPPTYPE_UINT64: (0, 2**64 - 1),
-}
 _MOST_DIGITS = 20
 """Maximum number of digits of a 64-bit integer."""
 
@@ -109,7 +104,7 @@ def _set(message: Message, field: FieldDescriptor, value: Any, path: str) -> Non
     if is_map(field):
         _set_map(message, field, value, path)
     elif field.is_repeated:
-        alone = field.cpp_type in _INTEGERS and isinstance(value, int) and not isinstance(value, bool)
+        alone = field.cpp_type in INTEGERS and isinstance(value, int) and not isinstance(value, bool)
         _set_list(getattr(message, field.name), field, [value] if alone else value, path)
     elif field.message_type is not None:
         fill_one(getattr(message, field.name), value, path)
@@ -138,7 +133,7 @@ def _set_map(message: Message, field: FieldDescriptor, value: Any, path: str) ->
 def _number(field: FieldDescriptor, key: Any) -> Any:
     """Return an integer key as a number; in JSON, and so in other systems' configs, it is a string of digits."""
     digits = isinstance(key, str) and key.isascii() and key.isdecimal() and len(key) <= _MOST_DIGITS
-    return int(key) if digits and field.cpp_type in _INTEGERS else key
+    return int(key) if digits and field.cpp_type in INTEGERS else key
 
 
 def _set_list(target: Any, field: FieldDescriptor, value: Any, path: str) -> None:
@@ -154,9 +149,9 @@ def _set_list(target: Any, field: FieldDescriptor, value: Any, path: str) -> Non
 
 def _extended(target: Any, field: FieldDescriptor, items: list[Any]) -> bool:
     """Append integers at once, which is fast for long lists of ids; return False if one must be checked by itself."""
-    if field.cpp_type not in _INTEGERS or not set(map(type, items)) <= {int}:
+    if field.cpp_type not in INTEGERS or not set(map(type, items)) <= {int}:
         return False
-    least, most = _INTEGERS[field.cpp_type]
+    least, most = INTEGERS[field.cpp_type]
     if items and not least <= min(items) <= max(items) <= most:
         return False
     target.extend(items)
@@ -221,8 +216,8 @@ def _set_duration(target: Any, value: Any, path: str) -> None:
 def _scalar(field: FieldDescriptor, value: Any, path: str) -> Any:
     if field.enum_type is not None:
         return _enum(field.enum_type, value, path)
-    if field.cpp_type in _INTEGERS:
-        return _integer(value, *_INTEGERS[field.cpp_type], path)
+    if field.cpp_type in INTEGERS:
+        return _integer(value, *INTEGERS[field.cpp_type], path)
     if field.cpp_type in _REALS:
         return _real(value, path)
     if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,15 +142,15 @@ class PackedMatrix:
             NativeError: first_row or the number of rows is not a valid multiple.
         """
         count = len(rows.numbers)
-        self._check(rows.numbers, (count, self.matrix.inputs), _ROW_TYPES[self.matrix.format])
+        check_rows(self.matrix, rows.numbers, (count, self.matrix.inputs), _ROW_TYPES[self.matrix.format])
         scales = (count, self.matrix.groups) if self.matrix.is_integer else None
         for array, shape in ((rows.scales, scales), (rows.offsets, scales if self.matrix.offsets else None)):
-            self._check(array, shape, np.float32)
+            check_rows(self.matrix, array, shape, np.float32)
         pack = Pack(
             weight=ctypes.addressof(self.struct),
             rows_data=rows.numbers.ctypes.data,
-            row_scales=_address(rows.scales),
-            row_offsets=_address(rows.offsets),
+            row_scales=address_of(rows.scales),
+            row_offsets=address_of(rows.offsets),
             first_row=first_row,
             rows=count,
         )
@@ -162,18 +163,29 @@ class PackedMatrix:
         self._native.check("weight_row", status)
         return values
 
-    def _check(self, array: NDArray[np.generic] | None, shape: tuple[int, int] | None, kind: type[np.generic]) -> None:
-        if array is None and shape is None:
-            return
-        if array is None or shape is None:
-            raise ValueError(f"{self.matrix} {'needs more' if array is None else 'takes less'} than was given")
-        if array.shape != shape or array.dtype != kind or not array.flags.c_contiguous:
-            raise ValueError(
-                f"rows of {self.matrix} are {array.dtype} {array.shape}, not contiguous {kind.__name__} {shape}"
-            )
+
+def check_rows(
+    matrix: Matrix, array: NDArray[Any] | None, shape: tuple[int, int] | None, kind: type[np.generic]
+) -> None:
+    """Check an array of a matrix's rows before its address is handed out.
+
+    Args:
+        array: what is given; None: nothing.
+        shape: what the matrix takes, with `kind`; None: nothing.
+
+    Raises:
+        ValueError: they differ, or the array is not contiguous.
+    """
+    if array is None and shape is None:
+        return
+    if array is None or array.shape != shape or array.dtype != kind or not array.flags.c_contiguous:
+        found = "nothing" if array is None else f"{array.dtype} {array.shape}"
+        wanted = "nothing" if shape is None else f"contiguous {kind.__name__} {shape}"
+        raise ValueError(f"rows of {matrix} are {found}, not {wanted}")
 
 
-def _address(array: NDArray[np.generic] | None) -> int | None:
+def address_of(array: NDArray[Any] | None) -> int | None:
+    """Return the address of an array's first entry; None for none."""
     return None if array is None else array.ctypes.data
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace_engine.native.abi import Coded, CodedPack, Dtype, Format
 from headrace_engine.native.library import Native
-from headrace_engine.native.matrix import Matrix, MatrixRows
+from headrace_engine.native.matrix import Matrix, MatrixRows, address_of, check_rows
 
 QUANTIZED_ALIGNMENT = 16
 """Alignment of packed matrices in memory, in bytes."""
@@ -74,16 +73,16 @@ class QuantizedMatrix:
             NativeError: first_row or the number of rows is not a valid multiple.
         """
         count = len(rows.numbers)
-        self._require(rows.numbers, (count, self.matrix.inputs), np.uint8)
+        check_rows(self.matrix, rows.numbers, (count, self.matrix.inputs), np.uint8)
         groups = (count, self.matrix.groups)
-        self._require(rows.scales, groups, np.float32)
-        self._require(rows.offsets, groups if self.matrix.offsets else None, np.float32)
+        check_rows(self.matrix, rows.scales, groups, np.float32)
+        check_rows(self.matrix, rows.offsets, groups if self.matrix.offsets else None, np.float32)
         struct = self.struct(address)
         pack = CodedPack(
             matrix=ctypes.addressof(struct),
             codes=rows.numbers.ctypes.data,
-            row_scales=None if rows.scales is None else rows.scales.ctypes.data,
-            row_offsets=None if rows.offsets is None else rows.offsets.ctypes.data,
+            row_scales=address_of(rows.scales),
+            row_offsets=address_of(rows.offsets),
             first_row=first_row,
             rows=count,
         )
@@ -103,10 +102,3 @@ class QuantizedMatrix:
     def splits(self, rows: int, multiprocessors: int) -> int:
         """Return the number of thread blocks that share the inputs of a product of `rows` rows."""
         return int(self._native.handle.core_coded_splits(self.struct(), rows, multiprocessors))
-
-    def _require(self, array: NDArray[Any] | None, shape: tuple[int, int] | None, kind: type[np.generic]) -> None:
-        if array is None and shape is None:
-            return
-        if array is None or array.shape != shape or array.dtype != kind or not array.flags.c_contiguous:
-            found = "nothing" if array is None else f"{array.dtype} {array.shape}"
-            raise ValueError(f"rows of {self.matrix} are {found}, not contiguous {kind.__name__} {shape}")

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from urllib.parse import unquote
 
@@ -14,67 +11,46 @@ from headrace_proto.pure.shares import Shares, within_share
 _IPV6_PREFIX = 64
 
 
-class HostShares:
+class HostShares(Shares[str]):
     """Use of a common limit, by host and connection. A host with many connections gets no more than with one.
 
     The rule of `Shares` applies twice: among hosts, and among the connections of a host for what the host may still
-    take. A connection that holds nothing always gets one if its host may take one.
+    take. A connection that holds nothing always gets one if its host may take one. A party is a connection's other
+    end, as gRPC names it.
 
     Args:
         limit: of all hosts together.
     """
 
     def __init__(self, limit: int) -> None:
+        super().__init__(limit)
         self._hosts: Shares[str] = Shares(limit)
-        self._connections: Counter[str] = Counter()
 
-    @property
-    def taken(self) -> int:
-        """Number taken by all hosts together."""
-        return self._hosts.taken
-
-    def has_room(self, peer: str) -> bool:
-        """True if one more is within a connection's share.
-
-        Args:
-            peer: the connection's other end, as gRPC names it.
-        """
-        host = host_of(peer)
-        if not self._hosts.has_room(host):
+    def has_room(self, party: str, count: int = 1) -> bool:
+        """True if `count` more are within a connection's share."""
+        host = host_of(party)
+        if not self._hosts.has_room(host, count):
             return False
-        free, held = self._hosts.limit - self.taken - 1, self._hosts.held(host) + 1
-        return within_share(self._connections[peer] + 1, max(0, (3 * free - held) // 4))
+        free, held = self.limit - self.taken - count, self._hosts.held(host) + count
+        return within_share(self.held(party) + count, max(0, (3 * free - held) // 4))
 
-    def refusal(self, peer: str, what: str) -> str:
+    def refusal(self, party: str, what: str, verb: str = "this client's host has") -> str:
         """Return why a connection may not take one more, as text for people."""
-        host = host_of(peer)
-        if self._hosts.has_room(host):
-            held, all_held = self._connections[peer], self._hosts.held(host)
-            return (
-                f"this connection has {held} {what}, of {all_held} of its host, whose other connections need the rest"
-            )
-        return self._hosts.refusal(host, what, "this client's host has")
+        host = host_of(party)
+        if not self._hosts.has_room(host):
+            return self._hosts.refusal(host, what, verb)
+        held, all_held = self.held(party), self._hosts.held(host)
+        return f"this connection has {held} {what}, of {all_held} of its host, whose other connections need the rest"
 
-    def take(self, peer: str) -> None:
-        """Count one more for a connection."""
-        self._hosts.take(host_of(peer))
-        self._connections[peer] += 1
+    def take(self, party: str, count: int = 1) -> None:
+        """Count `count` more for a connection."""
+        super().take(party, count)
+        self._hosts.take(host_of(party), count)
 
-    def give_back(self, peer: str) -> None:
-        """Count one fewer for a connection."""
-        self._hosts.give_back(host_of(peer))
-        self._connections[peer] -= 1
-        if not self._connections[peer]:
-            del self._connections[peer]
-
-    @contextmanager
-    def holding(self, peer: str) -> Iterator[None]:
-        """Count one more for a connection within this context."""
-        self.take(peer)
-        try:
-            yield
-        finally:
-            self.give_back(peer)
+    def give_back(self, party: str, count: int = 1) -> None:
+        """Count `count` fewer for a connection."""
+        super().give_back(party, count)
+        self._hosts.give_back(host_of(party), count)
 
 
 @lru_cache(maxsize=4096)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import logging
 import signal
-import sys
-from collections.abc import Mapping
-from threading import Lock
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from headrace_engine.engine.chat.frames import (
     MAX_MEMORY,
@@ -20,19 +19,18 @@ from headrace_engine.engine.chat.frames import (
     Refusal,
     Setup,
 )
-from headrace_engine.engine.work.side_process import SideProcess
+from headrace_engine.engine.work.side_worker import Ended, SideWorker, half_a_pair
 from headrace_engine.errors import InvalidArgument, Unavailable
 from headrace_engine.request_types import Chat
 
 _log = logging.getLogger(__name__)
 
-_PROGRAM = (sys.executable, "-P", "-m", "headrace_engine.engine.chat.process")
+_MODULE = "headrace_engine.engine.chat.process"
+_Result = TypeVar("_Result")
 
 
 class Renderer:
     """Renders with one model's template. Blocking; safe to call from several threads, which take turns.
-
-    It owns its process, which starts with the first chat, is replaced after a crash, and ends with this object.
 
     Args:
         source: the template.
@@ -50,11 +48,10 @@ class Renderer:
         special_texts: tuple[str, ...],
         field: str = "chat",
     ) -> None:
-        self._setup = Setup(source, with_tools, variables, special_texts, field)
-        self._turn = Lock()
-        self._process: SideProcess | None = None
+        self._field = field
         self._refusal: Refusal | None = None  # Of the template.
-        self._closed = False
+        setup = Setup(source, with_tools, variables, special_texts, field)
+        self._worker = SideWorker(_MODULE, "renders chats", setup, Answer, _closed, self._compiled)
 
     def check(self) -> None:
         """Compile the template.
@@ -63,8 +60,7 @@ class Renderer:
             InvalidArgument: BAD_TEMPLATE, the template is not valid.
             Unavailable: the renderer was closed.
         """
-        with self._turn:
-            self._answer(None)
+        self._attempt(self._worker.start, self._field)
 
     def render(self, chat: Chat, max_bytes: int, max_length: int) -> Answer:
         """Return the pieces of a chat (True: the name of a special token that a message contains), and warnings.
@@ -76,95 +72,49 @@ class Renderer:
             InvalidArgument: as `ChatTemplate.render` and `check_size`; or the chat took too much time or memory.
             Unavailable: the renderer was closed.
         """
-        with self._turn:
-            return self._answer(Order(chat, max_bytes, max_length))
-
-    def close(self) -> None:
-        """End the process; a chat in progress fails, and so do later ones. Safe to call from any thread."""
-        self._closed = True
-        if self._process is not None:
-            self._process.kill()  # Unblocks the thread that holds the lock and waits for an answer.
-        with self._turn:
-            self._end_process()
-
-    def _answer(self, order: Order | None, attempts: int = 2) -> Answer:
-        """The answer to an order; without one, once the template is compiled.
-
-        What ends a process may come from outside, first of all where memory runs out. So a chat is tried again in
-        another one, and only what ends that too is the template's doing.
-        """
-        try:
-            return self._attempt(order)
-        except _Ended as end:
-            if end.took_too_long or attempts == 1:
-                raise end.refusal() from None
-            _log.warning("rendering_process_ended: status %d, the chat is tried again", end.status)
-        return self._answer(order, attempts - 1)
-
-    def _attempt(self, order: Order | None) -> Answer:
-        if self._closed:
-            raise _closed()
-        if self._refusal is not None:
-            raise self._refusal.error()
-        if self._process is None or self._process.has_ended:  # Between chats, so no chat is to blame.
-            self._begin()
-        return Answer() if order is None else self._ask(order, "chat")
-
-    def _begin(self) -> None:
-        self._process = SideProcess(_PROGRAM, "renders chats")
-        try:
-            self._ask(self._setup, self._setup.field)
-        except InvalidArgument as error:
-            self._end_process()
-            self._refusal = Refusal.of(error)
-            raise
-
-    def _end_process(self) -> None:
-        if self._process is not None:
-            self._process.end()
-            self._process = None
-
-    def _ask(self, message: Setup | Order, blamed: str) -> Answer:
-        process = self._process
-        assert process is not None, "a process is there when it is asked"
-        try:
-            answer = None if self._closed else process.ask(message, Answer)
-        except (OSError, EOFError):
-            answer = None
-        except UnicodeEncodeError as error:
-            text = f"holds half of a surrogate pair, which is not valid text: {error.object[error.start]!r}"
-            raise InvalidArgument.field(blamed, text) from error
-        if answer is None:
-            status = None if self._closed else process.status
-            self._end_process()
-            raise _closed() if status is None else _Ended(status, blamed)
+        answer = self._attempt(lambda: self._worker.ask(Order(chat, max_bytes, max_length)), "chat")
         if answer.refusal is not None:
             raise answer.refusal.error()
         return answer
+
+    def close(self) -> None:
+        """End the process; a chat in progress fails, and so do later ones. Safe to call from any thread."""
+        self._worker.close()
+
+    def _attempt(self, work: Callable[[], _Result], field: str, attempts: int = 2) -> _Result:
+        """Return the result of `work`. If its process ends, try once more in another one.
+
+        What ends a process may come from outside, above all a lack of memory. So the template is only to blame for the
+        end of the second one.
+
+        Args:
+            field: path of the field that requested the work.
+        """
+        if self._refusal is not None:
+            raise self._refusal.error()
+        try:
+            return work()
+        except UnicodeEncodeError as error:
+            raise InvalidArgument.field(field, half_a_pair(error)) from error
+        except Ended as end:
+            if attempts == 1 or end.status == -signal.SIGPROF:
+                raise _blamed(self._field if end.at_start else field, end.status) from None
+            _log.warning("rendering_process_ended: status %d, the chat is tried again", end.status)
+        return self._attempt(work, field, attempts - 1)
+
+    def _compiled(self, answer: Answer) -> None:
+        if answer.refusal is not None:
+            self._refusal = answer.refusal
+            raise answer.refusal.error()
 
 
 def _closed() -> Unavailable:
     return Unavailable("the chat cannot be rendered: its model is being removed", retry_after=1.0)
 
 
-class _Ended(Exception):
-    """A process ended where an answer was due.
-
-    Args:
-        status: its exit status.
-        blamed: path of the field that asked for it.
-    """
-
-    def __init__(self, status: int, blamed: str) -> None:
-        super().__init__(status)
-        self.status = status
-        self.took_too_long = status == -signal.SIGPROF
-        self._blamed = blamed
-
-    def refusal(self) -> InvalidArgument:
-        """What the caller is told, where it is the template's doing."""
-        how = f"ended its process twice (status {self.status}); it may take {MAX_MEMORY >> 20} MiB of memory"
-        if self.took_too_long:
-            how = f"took more than {MAX_SECONDS:.0f} s of processor time"
-        text = f"cannot be rendered: the chat template {how}"
-        return InvalidArgument.field(self._blamed, text, reason="BAD_TEMPLATE")
+def _blamed(field: str, status: int) -> InvalidArgument:
+    """Build the refusal of a template that ends its process."""
+    how = f"ended its process twice (status {status}); it may take {MAX_MEMORY >> 20} MiB of memory"
+    if status == -signal.SIGPROF:
+        how = f"took more than {MAX_SECONDS:.0f} s of processor time"
+    return InvalidArgument.field(field, f"cannot be rendered: the chat template {how}", reason="BAD_TEMPLATE")

@@ -7,29 +7,21 @@ that affects only the request.
 from __future__ import annotations
 
 import signal
-import sys
-from threading import Lock
 
 from headrace_engine.engine.formats.frames import MAX_MEMORY, MAX_SECONDS, Order, Verdict, Words
-from headrace_engine.engine.work.side_process import SideProcess
+from headrace_engine.engine.work.side_worker import Ended, SideWorker, half_a_pair
 from headrace_engine.errors import Internal, InvalidArgument, ResourceExhausted, Unavailable
 from headrace_engine.request_parts import ResponseFormat
 
-_PROGRAM = (sys.executable, "-P", "-m", "headrace_engine.engine.formats.process")
+_MODULE = "headrace_engine.engine.formats.process"
 _FIELD = "config.response_format"
 
 
 class FormatChecker:
-    """Checks formats. Blocking; safe to call from several threads, which take turns.
-
-    It owns its process, which starts with the first format, is replaced after a crash, and ends with this object.
-    """
+    """Checks formats. Blocking; safe to call from several threads, which take turns."""
 
     def __init__(self, words: Words) -> None:
-        self._words = words
-        self._turn = Lock()
-        self._process: SideProcess | None = None
-        self._closed = False
+        self._worker = SideWorker(_MODULE, "checks response formats", words, Verdict, _closed)
 
     def check(self, wanted: ResponseFormat) -> Verdict:
         """Return the grammar of a format, with its cost.
@@ -40,68 +32,31 @@ class FormatChecker:
             ResourceExhausted: the process was killed from outside, each time.
             Internal: the process cannot be started.
         """
-        with self._turn:
-            return self._answer(wanted)
+        verdict = self._verdict(wanted)
+        if verdict.refusal is not None:
+            raise verdict.refusal.error()
+        return verdict
 
     def close(self) -> None:
         """End the process; a check in progress fails, and so do later ones. Safe to call from any thread."""
-        self._closed = True
-        if self._process is not None:
-            self._process.kill()  # Unblocks the thread that holds the lock and waits for an answer.
-        with self._turn:
-            self._end_process()
+        self._worker.close()
 
-    def _answer(self, wanted: ResponseFormat, attempts: int = 2) -> Verdict:
+    def _verdict(self, wanted: ResponseFormat, attempts: int = 2) -> Verdict:
         """Return the verdict. If the process is killed from outside, such as for lack of memory, try once more."""
-        answer = self._attempt(wanted)
-        if isinstance(answer, Verdict):
-            if answer.refusal is not None:
-                raise answer.refusal.error()
-            return answer
-        if answer == -signal.SIGKILL:  # None of its own limits ends it this way: the format is not to blame.
-            if attempts > 1:
-                return self._answer(wanted, attempts - 1)
-            raise _killed()
-        raise InvalidArgument.field(_FIELD, _why(answer), reason="BAD_RESPONSE_FORMAT")
-
-    def _attempt(self, wanted: ResponseFormat) -> Verdict | int:
-        """Return the verdict, or the exit status of the process."""
-        process = None
         try:
-            process = self._begun()
-            return process.ask(Order(wanted), Verdict)
+            return self._worker.ask(Order(wanted))
         except UnicodeEncodeError as error:
-            text = f"holds half of a surrogate pair, which is not valid text: {error.object[error.start]!r}"
-            raise InvalidArgument.field(_FIELD, text, reason="BAD_RESPONSE_FORMAT") from error
-        except (OSError, EOFError):
-            status = self._ended()
-        if process is None and status != -signal.SIGKILL:
-            raise Internal(f"the process that checks response formats ended with status {status} at its start")
-        return status
-
-    def _begun(self) -> SideProcess:
-        if self._closed:
-            raise _closed()
-        if self._process is None or self._process.has_ended:  # Between formats, so that none is to blame.
-            self._process = SideProcess(_PROGRAM, "checks response formats")
-            if self._closed:  # Meanwhile: `close` may not have seen it, and waits for the turn.
-                raise _closed()
-            self._process.ask(self._words, Verdict)
-        return self._process
-
-    def _ended(self) -> int:
-        process = self._process
-        if self._closed or process is None:
-            self._end_process()
-            raise _closed()
-        status = process.status
-        self._end_process()
-        return status
-
-    def _end_process(self) -> None:
-        if self._process is not None:
-            self._process.end()
-            self._process = None
+            raise InvalidArgument.field(_FIELD, half_a_pair(error), reason="BAD_RESPONSE_FORMAT") from error
+        except Ended as end:
+            killed = end.status == -signal.SIGKILL  # None of its own limits ends it this way.
+            if end.at_start and not killed:
+                text = f"the process that checks response formats ended with status {end.status} at its start"
+                raise Internal(text) from None
+            if not killed:
+                raise InvalidArgument.field(_FIELD, _why(end.status), reason="BAD_RESPONSE_FORMAT") from None
+            if attempts == 1:
+                raise _killed() from None
+        return self._verdict(wanted, attempts - 1)
 
 
 def _closed() -> Unavailable:

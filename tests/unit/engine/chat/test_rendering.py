@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 from headrace_engine.engine.chat import frames as rendering_messages
-from headrace_engine.engine.chat import renderer as rendering
 from headrace_engine.engine.chat.renderer import Renderer
 from headrace_engine.engine.chat.template import MAX_REASON
-from headrace_engine.engine.work import side_process
+from headrace_engine.engine.work import side_process, side_worker
 from headrace_engine.errors import InvalidArgument, Unavailable
 from headrace_engine.request_types import Chat, ChatMessage, ToolCall
 from support.clocks.waiting import wait_until
@@ -58,7 +57,7 @@ def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Program:
         first += lines
         rest = "from headrace_engine.engine.chat.process import main\nmain(int(sys.argv[1]))\n"
         (tmp_path / "program.py").write_text(first + rest, encoding="utf-8")
-        monkeypatch.setattr(rendering, "_PROGRAM", (sys.executable, str(tmp_path / "program.py")))
+        monkeypatch.setattr(side_worker, "_program", lambda _: (sys.executable, str(tmp_path / "program.py")))
 
     return use
 
@@ -255,7 +254,7 @@ class TestProcesses:
         by.close()
         by.close()
         assert children() == before
-        monkeypatch.setattr(rendering, "SideProcess", None)  # There is to be no other one.
+        monkeypatch.setattr(side_worker, "SideProcess", None)  # There is to be no other one.
         with pytest.raises(Unavailable):
             render(by)
 
@@ -296,7 +295,7 @@ def test_f1_a_hanging_process_is_ended_and_others_are_rendered(monkeypatch: pyte
     """One that was stopped takes no processor time, by which it could end itself."""
     by = renderer(CHAT_TEMPLATE)
     whole = render(by)
-    process = by._process
+    process = by._worker._process
     assert process is not None
     os.kill(process._process.pid, signal.SIGSTOP)
     with monkeypatch.context() as hasty:

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_engine.engine.formats import checker as checker_module
 from headrace_engine.engine.formats import formats as guiding_module
 from headrace_engine.engine.formats.checker import FormatChecker
 from headrace_engine.engine.formats.formats import Guiding
 from headrace_engine.engine.formats.frames import Verdict, Words
+from headrace_engine.engine.work import side_worker
 from headrace_engine.engine.work.side_process import SideProcess
 from headrace_engine.errors import Internal, InvalidArgument, ResourceExhausted, Unavailable
 from headrace_engine.models.catalogue import open_model
@@ -68,8 +68,9 @@ def resident(pid: int) -> int:
 
 
 def pid_of(checker: FormatChecker) -> int:
-    assert checker._process is not None
-    return checker._process._process.pid
+    process = checker._worker._process
+    assert process is not None
+    return process._process.pid
 
 
 class TestChecker:
@@ -157,20 +158,20 @@ class TestChecker:
                 self._lock.release()
 
         closer, seen = threading.Thread(target=closing.close), threading.Event()
-        monkeypatch.setattr(checker_module, "SideProcess", Starting)
-        monkeypatch.setattr(closing, "_turn", Turn())
+        monkeypatch.setattr(side_worker, "SideProcess", Starting)
+        monkeypatch.setattr(closing._worker, "_turn", Turn())
         with pytest.raises(Unavailable):
             closing.check(YES_OR_NO)
         closer.join(LIMIT)
         assert not closer.is_alive()
         assert not asked
-        assert closing._process is None
+        assert closing._worker._process is None
 
     def test_a_format_is_not_to_blame_where_no_process_begins(
         self, bundle: TokenizerBundle, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(checker_module, "_PROGRAM", (sys.executable, "-c", "raise SystemExit(3)"))
         checker = FormatChecker(Words(bundle.pieces, bundle.special_ids, VOCAB_SIZE))
+        monkeypatch.setattr(checker._worker, "_program", (sys.executable, "-c", "raise SystemExit(3)"))
         with pytest.raises(Internal, match="ended with status 3 at its start"):
             checker.check(YES_OR_NO)
         checker.close()
@@ -209,7 +210,7 @@ class TestGuiding:
                 return super().ask(message, kind)
 
         kinds = [1, 2]
-        monkeypatch.setattr(checker_module, "SideProcess", Killed)
+        monkeypatch.setattr(side_worker, "SideProcess", Killed)
         with pytest.raises(ResourceExhausted) as caught:
             await guiding.check(YES_OR_NO)
         assert caught.value.retry_after
@@ -217,7 +218,7 @@ class TestGuiding:
 
     async def test_without_a_format_there_is_nothing_to_check(self, guiding: Guiding) -> None:
         assert await guiding.check(None) == (Verdict(), ())
-        assert guiding._checker._process is None
+        assert guiding._checker._worker._process is None
 
     def test_f6_what_is_remembered_has_a_size(self, guiding: Guiding, monkeypatch: pytest.MonkeyPatch) -> None:
         long = "x" * 100_000
