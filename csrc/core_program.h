@@ -177,17 +177,22 @@ typedef struct CoreLinear {
   int32_t activations; /* CoreActivations */
 } CoreLinear;
 
-/* Apply RoPE to queries and keys, and append keys and values to the blocks of their sequences. The first rotary_dim
- * entries of each head are rotated: entry i is paired with entry i + rotary_dim / 2. */
+/* Apply RMSNorm to each head of queries and keys, if there are weights for it; apply RoPE; and append keys and values
+ * to the blocks of their sequences. The first rotary_dim entries of each head are rotated: entry i is paired with entry
+ * i + rotary_dim / 2. Queries may be scaled by position. */
 typedef struct CoreRopeAppend {
-  const float* cos; /* [max_positions, rotary_dim / 2] */
-  const float* sin; /* [max_positions, rotary_dim / 2] */
+  const float* cos;    /* [max_positions, rotary_dim / 2] */
+  const float* sin;    /* [max_positions, rotary_dim / 2] */
+  const float* q_norm; /* [head_dim], RMSNorm of each head of queries; null: none */
+  const float* k_norm; /* [head_dim]; null: none */
+  const float* scales; /* [max_positions] factors of queries; null: none */
   CoreValue q;
   CoreValue k;
   CoreValue v;
   CoreValue q_out;    /* may be q */
-  int32_t rotary_dim; /* even, at most head_dim; 0: no rotation */
+  int32_t rotary_dim; /* even, at most head_dim; 0: no rotation, and cos and sin may be null */
   int32_t layer;
+  float eps; /* of the norms */
 } CoreRopeAppend;
 
 /* Causal attention of each row over its sequence, including its own key. */
@@ -208,6 +213,15 @@ typedef struct CoreGated {
   CoreValue out;      /* may be gate or up */
   int32_t activation; /* CoreGate */
 } CoreGated;
+
+/* out = scale * x, or soft_cap * tanh(scale * x / soft_cap), plus added, element by element. */
+typedef struct CoreScaled {
+  CoreValue x;
+  CoreValue added; /* width 0: none */
+  CoreValue out;   /* may be x or added */
+  float scale;
+  float soft_cap; /* 0: none */
+} CoreScaled;
 
 /* out = the logits rows of x (CoreBatch.wanted). */
 typedef struct CoreSelect {
@@ -232,6 +246,7 @@ CORE_API void core_program_destroy(CoreProgram* program); /* null does nothing *
   OP(rope_append, CoreRopeAppend) \
   OP(attention, CoreAttention)    \
   OP(gated, CoreGated)            \
+  OP(scaled, CoreScaled)          \
   OP(select, CoreSelect)          \
   OP(sample, CoreSample)
 #define CORE_DECLARE_PROGRAM_OP(op, Args) CORE_API CoreStatus core_program_##op(CoreProgram* program, const Args* args);

@@ -22,7 +22,7 @@ from headrace_engine.backends.cuda.weights.row_products import CodeProducts, Row
 from headrace_engine.backends.torch.runner import make_batch
 from headrace_engine.core.runner import SequenceStep
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.models.spec import DecoderSpec
+from headrace_engine.models.spec import DecoderSpec, LayerSpec
 from headrace_engine.native import Dtype, Format, Kv, Matrix, MatrixRows
 from headrace_engine.native.abi import QuantizeRows, RowCodes
 from headrace_engine.native.quantized import QuantizedMatrix
@@ -78,7 +78,7 @@ class Ops:
     """
 
     def __init__(self, spec: DecoderSpec, device: Device, scale: Scale) -> None:
-        self._spec = replace(spec, num_layers=1, windows=(None,))
+        self._spec = replace(spec, layers=(LayerSpec(),))
         self._device = device
         self._scale = scale
         self._kept: list[object] = []
@@ -107,7 +107,7 @@ class Ops:
             "rms_norm + residual": lambda: ops.add_rms_norm(x, residual, norm, spec.norm_eps),
             "quantize_rows int8": self._quantize(x),
             "append_kv": self._append(),
-            "gated_rows": lambda: ops.silu_mul(gate, up),
+            "gated_rows": lambda: ops.gated(gate, up),
             "linear (cuBLAS)": lambda: ops.linear(x, weight),
             **self._codes_of_rows(x, weight),
         }
@@ -132,10 +132,10 @@ class Ops:
             for kv in (Kv.BFLOAT16, Kv.INT8, Kv.UINT4):
                 ops, batch = self._layer(kv, steps)
                 q = self._random(len(batch.token_ids), spec.query_width)
-                works[f"{kind} {kv.name.lower()}"] = partial(ops.paged_attention, 0, q, batch, None)
+                works[f"{kind} {kv.name.lower()}"] = partial(ops.paged_attention, 0, q, batch)
         with suppress(InvalidArgument):  # if the installed torch has no such attention
             ops, batch = self._layer(Kv.BFLOAT16, [self._prompt()], flash=True)
-            works[FLASH_OP] = partial(ops.paged_attention, 0, self._random(scale.chunk, spec.query_width), batch, None)
+            works[FLASH_OP] = partial(ops.paged_attention, 0, self._random(scale.chunk, spec.query_width), batch)
         return works
 
     def _coded(self) -> Works:
@@ -171,8 +171,7 @@ class Ops:
         q, k, v = fused.split([spec.query_width, spec.kv_width, spec.kv_width], dim=1)
 
         def append() -> None:
-            ops.rotate(q, k, batch)
-            ops.append_kv(0, k, v, batch)
+            ops.append_kv(0, q, k, v, batch, None)
 
         return append
 
@@ -203,7 +202,7 @@ class Ops:
         staging = StepStaging(self._device, sizes)
         longest = sizes.blocks * BLOCK_SIZE
         attention = FlashPrefill(self._device.attention(), pool) if flash else None
-        ops = CudaOps(spec, model.rotary, pool, staging, self._device, model.products, longest, attention)
+        ops = CudaOps(spec, model.positions, pool, staging, self._device, model.products, longest, attention)
         batch = make_batch(steps)
         staging.fill(batch)
         self._kept += [model, pool, staging]

@@ -8,7 +8,7 @@ from functools import partial
 
 from headrace_engine.backends.cuda.device.device import Device
 from headrace_engine.config import WeightQuant
-from headrace_engine.models.spec import DecoderSpec
+from headrace_engine.models.spec import DecoderSpec, LayerSpec
 from headrace_engine.native import Kv
 
 from bench.gpu import decode, sanitizer, tier, transformers
@@ -79,7 +79,7 @@ WHOLE = Plan(
     library="cuda",
     checked=(("memcheck", "racecheck"), _TESTS),
 )
-_TINY = ("tiny", replace(TINY, num_layers=1, windows=(None,)))
+_TINY = ("tiny", replace(TINY, layers=(LayerSpec(),)))
 _SHORT = replace(decode.SHORT, prompt=5, new=2)
 SHORT = Plan(
     large=_TINY,

@@ -12,10 +12,10 @@ from headrace_engine.backends.cuda.device.device import Device
 from headrace_engine.backends.cuda.device.pool import bytes_a_block, kv_blocks
 from headrace_engine.backends.cuda.loading import CudaModel
 from headrace_engine.backends.cuda.weights.fused import side_by_side
-from headrace_engine.backends.torch.rope import RotaryTable
+from headrace_engine.backends.torch.rope import Positions
 from headrace_engine.config import WeightQuant
 from headrace_engine.models.layout import expected_shapes
-from headrace_engine.models.spec import DecoderSpec, RopeSpec
+from headrace_engine.models.spec import DecoderSpec, LayerSpec, RopeSpec
 from headrace_engine.native import Kv
 
 from bench.gpu.codes import coded_bytes, coded_weights
@@ -50,17 +50,16 @@ def _llama(
         architecture="llama",
         vocab_size=vocab,
         hidden_size=hidden,
-        num_layers=layers,
         num_heads=heads[0],
         num_kv_heads=heads[1],
         head_dim=heads[2],
         intermediate_size=inner,
         norm_eps=1e-5,
-        rope=RopeSpec(theta=500_000.0, dim=heads[2]),
+        ropes=(RopeSpec(theta=500_000.0, dim=heads[2]),),
+        layers=(LayerSpec(),) * layers,
         max_length=8192,
         qkv_bias=biases,
         tied_head=tied,
-        windows=(None,) * layers,
     )
 
 
@@ -103,7 +102,7 @@ def random_model(spec: DecoderSpec, device: Device, sizes: Sizes, stored: Stored
         device=device,
         spec=spec,
         weights={**numbers, **coded},
-        rotary=RotaryTable(spec.rope, sizes.blocks * sizes.block_size, device.torch),
+        positions=Positions(spec, sizes.blocks * sizes.block_size, device.torch),
         blocks=blocks,
         block_bytes=bytes_a_block(device.native, blocks),
         sizes=sizes,

@@ -193,7 +193,7 @@ class _Model:
         linear("x", q="q", k="k", v="v")
         if not only or only == "rest":
             angles = np.ones((program.shape.max_positions, self.dim // 2), np.float32)
-            program.rope_append(layer, v["q"], v["k"], v["v"], v["q"], angles, angles)
+            program.rope_append(layer, v["q"], v["k"], v["v"], v["q"], (angles, angles))
         if not only or only == "attention":
             program.attention(layer, v["q"], v["mixed"], self.dim**-0.5)
         linear("mixed", o="x")

@@ -1,4 +1,4 @@
-// RoPE of queries and keys, and storage of keys and values in their pages. A job is a row.
+// Norms and RoPE of queries and keys, and storage of keys and values in their pages. A job is a row.
 
 // out = head, its leading entries rotated; out may be head.
 void rotate_head(const CoreRopeAppend& op, int64_t position, const float* head, float* out, int64_t head_dim) {
@@ -13,6 +13,14 @@ void rotate_head(const CoreRopeAppend& op, int64_t position, const float* head, 
   }
   if (out == head) return;
   for (int64_t i = op.rotary_dim; i < head_dim; i++) out[i] = head[i];
+}
+
+// out = head, normalised if there is a weight, then rotated; out may be head.
+void turn_head(const CoreRopeAppend& op, const float* weight, int64_t position, const float* head, float* out,
+               int64_t head_dim) {
+  if (weight == nullptr) return rotate_head(op, position, head, out, head_dim);
+  normalize(head, add_and_square(head, nullptr, nullptr, head_dim), weight, op.eps, out, head_dim);
+  rotate_head(op, position, out, out, head_dim);
 }
 
 // ---- codes ----
@@ -110,14 +118,17 @@ void rope_append_row(const CoreRopeAppend& op, const Step& step, int64_t row, fl
   float* q_out = step.row(op.q_out, row);
   for (int64_t head = 0; head < shape.heads; head++) {
     float* out = q_out + head * dim;
-    rotate_head(op, position, q + head * dim, out, dim);
+    turn_head(op, op.q_norm, position, q + head * dim, out, dim);
+    if (op.scales != nullptr) {
+      for (int64_t i = 0; i < dim; i++) out[i] *= op.scales[position];
+    }
     if (rotates) hadamard(out, hadamard_factor(dim), out, dim);
   }
   const CoreSequence& sequence = step.batch->sequences[step.sequence[row]];
   const int64_t block = sequence.blocks[position / shape.block_size], slot = position % shape.block_size;
   for (int64_t head = 0; head < shape.kv_heads; head++) {
     const float* value = v + head * dim;
-    rotate_head(op, position, k + head * dim, room, dim);
+    turn_head(op, op.k_norm, position, k + head * dim, room, dim);
     if (rotates) {
       hadamard(room, 1.0f, room, dim);
       hadamard(value, 1.0f, room + dim, dim);

@@ -1,4 +1,4 @@
-// Row-wise ops: embedding, norm, gate, selection. A job is a row, or a part of one.
+// Row-wise ops: embedding, norm, gate, sums, selection. A job is a row, or a part of one.
 
 constexpr int64_t kEntriesOfJob = 4096;  // entries per job of a row that is split
 
@@ -39,21 +39,23 @@ float add_and_square(const float* a, const float* b, float* sum_out, int64_t n) 
   return sum((squares[0] + squares[1]) + (squares[2] + squares[3]));
 }
 
-void norm_row(const CoreNorm& op, const Step& step, int64_t row) {
+// out = weight * in / sqrt(squares / n + eps), where squares is the sum of in's squares; out may be in.
+void normalize(const float* in, float squares, const float* weight, float eps, float* out, int64_t n) {
   constexpr int64_t kLanes = Vec::kLanes;
+  const Vec factor = Vec::all(1.0f / __builtin_sqrtf(squares / static_cast<float>(n) + eps));
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const int64_t lanes = n - i < kLanes ? n - i : kLanes;
+    (Vec::load_first(in + i, lanes) * factor * Vec::load_first(weight + i, lanes)).store_first(out + i, lanes);
+  }
+}
+
+void norm_row(const CoreNorm& op, const Step& step, int64_t row) {
   const int64_t n = op.x.width;
   const float* x = step.row(op.x, row);
   const float* residual = op.residual.width != 0 ? step.row(op.residual, row) : nullptr;
   float* total = residual != nullptr ? step.row(op.residual_out, row) : nullptr;
   const float squares = add_and_square(x, residual, total, n);
-  const float* in = total != nullptr ? total : x;
-  float* out = step.row(op.out, row);
-  const Vec factor = Vec::all(1.0f / __builtin_sqrtf(squares / static_cast<float>(n) + op.eps));
-  for (int64_t i = 0; i < n; i += kLanes) {
-    const int64_t lanes = n - i < kLanes ? n - i : kLanes;
-    const Vec y = Vec::load_first(in + i, lanes) * factor * Vec::load_first(op.weight + i, lanes);
-    y.store_first(out + i, lanes);
-  }
+  normalize(total != nullptr ? total : x, squares, op.weight, op.eps, step.row(op.out, row), n);
 }
 
 int64_t norm_jobs(const void* op, const Step& step) {
@@ -133,6 +135,36 @@ void gated(const void* data, const Step& step, int64_t first, int64_t last, Thre
 }
 
 const Kernel gated_kernel = {{{gated_jobs, gated}, {}}, nullptr, nullptr};
+
+// ---- scale, cap and sum ----
+
+void scaled_row(const CoreScaled& op, const Step& step, int64_t row) {
+  constexpr int64_t kLanes = Vec::kLanes;
+  const int64_t n = op.x.width;
+  const float* x = step.row(op.x, row);
+  const float* added = op.added.width != 0 ? step.row(op.added, row) : nullptr;
+  float* out = step.row(op.out, row);
+  const Vec scale = Vec::all(op.scale), cap = Vec::all(op.soft_cap);
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const int64_t lanes = n - i < kLanes ? n - i : kLanes;
+    Vec y = Vec::load_first(x + i, lanes) * scale;
+    if (op.soft_cap > 0) y = cap * tanh(y / cap);
+    if (added != nullptr) y = y + Vec::load_first(added + i, lanes);
+    y.store_first(out + i, lanes);
+  }
+}
+
+int64_t scaled_jobs(const void* op, const Step& step) {
+  return step.rows(static_cast<const CoreScaled*>(op)->x);
+}
+
+void scaled(const void* data, const Step& step, int64_t first, int64_t last, Thread&) {
+  for (int64_t row = first; row < last; row++) {
+    scaled_row(*static_cast<const CoreScaled*>(data), step, row);
+  }
+}
+
+const Kernel scaled_kernel = {{{scaled_jobs, scaled}, {}}, nullptr, nullptr};
 
 // ---- selection ----
 

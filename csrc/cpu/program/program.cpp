@@ -111,6 +111,7 @@ void check_op(OpCheck& check, const CoreRopeAppend& op) {
   const bool even = op.rotary_dim >= 0 && op.rotary_dim % 2 == 0 && op.rotary_dim <= dim;
   check.that(even, CORE_BAD_SHAPE, op.rotary_dim);
   if (op.rotary_dim != 0) check.pointer(op.cos).pointer(op.sin);
+  check.not_negative(op.eps);
   check.layer(op.layer);
 }
 
@@ -127,6 +128,13 @@ void check_op(OpCheck& check, const CoreGated& op) {
   check.alike(op.up, op.gate);
   check.alike(op.out, op.gate);
   check.that(known, CORE_UNKNOWN_DTYPE, op.activation);
+}
+
+void check_op(OpCheck& check, const CoreScaled& op) {
+  check.value(op.x);
+  check.alike(op.out, op.x);
+  if (op.added.width != 0) check.alike(op.added, op.x);
+  check.that(std::isfinite(op.scale), CORE_BAD_NUMBER, op.scale).not_negative(op.soft_cap);
 }
 
 void check_op(OpCheck& check, const CoreSelect& op) {

@@ -78,7 +78,7 @@ def positions_that_fit(plan: CorePlan, spec: DecoderSpec, total: int, ratio: flo
     if plan.num_blocks:
         return min(max_length, plan.num_blocks * plan.block_size)
     token = int(2 * spec.num_layers * spec.kv_width * _LEAST_BYTES[plan.kv_cache_mode])
-    tables = _FLOAT * spec.rope.dim
+    tables = _FLOAT * spec.rotary_dim * len(spec.ropes)
     share = plan.memory_ratio or memory_ratio() or ratio
     fitting = min(int(share * total) // token, total // (token + tables))
     return min(max_length, fitting + plan.block_size)

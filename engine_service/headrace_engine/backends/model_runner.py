@@ -43,7 +43,7 @@ class DeviceModel(Protocol):
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the weights on the device, and of the rotary tables."""
+        """Bytes of the weights on the device, and of the tables of positions."""
 
 
 class HostTier(Protocol):

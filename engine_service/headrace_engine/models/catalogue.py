@@ -13,7 +13,7 @@ from headrace_engine.models.loaders import gguf, hub, huggingface
 from headrace_engine.models.loaders.choice import one_file
 from headrace_engine.models.loaders.opening import has_file
 from headrace_engine.models.loaders.shards import is_pickle, pickle_refusal
-from headrace_engine.models.rope import apply_rope_scaling
+from headrace_engine.models.rope.override import apply_rope_scaling
 
 
 def open_model(

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from headrace_engine.models.spec import DecoderSpec
+from headrace_engine.models.spec import DecoderSpec, QkNorm
 
 Tensor = TypeVar("Tensor")
 Prepared = TypeVar("Prepared")
@@ -87,24 +87,34 @@ class Ops(Protocol[Tensor, Prepared]):
         """Apply `linear` to one x with several pairs of weight and bias: one op, so that a backend can fuse them."""
         ...
 
-    def rotate(self, q: Tensor, k: Tensor, batch: Prepared) -> tuple[Tensor, Tensor]:
-        """Apply rotary embedding to queries [rows, heads · head_dim] and keys [rows, kv_heads · head_dim]."""
+    def append_kv(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, batch: Prepared, norms: tuple[Tensor, Tensor] | None
+    ) -> Tensor:
+        """Write keys and values [rows, kv_heads · head_dim] to the blocks of their sequences.
+
+        Queries [rows, heads · head_dim] and keys are normalised before, if there are norms (the weights for each), and
+        rotated as the layer says. Return the queries.
+        """
         ...
 
-    def append_kv(self, layer: int, k: Tensor, v: Tensor, batch: Prepared) -> None:
-        """Write keys and values [rows, kv_heads · head_dim] to the blocks of their sequences."""
-        ...
-
-    def paged_attention(self, layer: int, q: Tensor, batch: Prepared, window: int | None) -> Tensor:
+    def paged_attention(self, layer: int, q: Tensor, batch: Prepared) -> Tensor:
         """Compute causal attention of each row to its own sequence in the pool: [rows, heads · head_dim].
 
-        The row's own keys and values have been appended. With a window, a row at position p attends to the
+        The row's own keys and values have been appended. In a layer with a window, a row at position p attends to the
         positions above p - window.
         """
         ...
 
-    def silu_mul(self, gate: Tensor, up: Tensor) -> Tensor:
-        """Return silu(gate) · up, elementwise."""
+    def gated(self, gate: Tensor, up: Tensor) -> Tensor:
+        """Return activation(gate) · up, elementwise."""
+        ...
+
+    def scaled(self, x: Tensor, scale: float, soft_cap: float) -> Tensor:
+        """Return scale · x, or soft_cap · tanh(scale · x / soft_cap) if that is above 0."""
+        ...
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return x + y, elementwise."""
         ...
 
     def select_rows(self, x: Tensor, batch: Prepared) -> Tensor:
@@ -122,9 +132,7 @@ class Decoder(Generic[Tensor, Prepared]):
     Args:
         spec: shape and variant.
         ops: the backend.
-        weights: tensors by canonical name: "embed", "layers.{i}.{name}" with name one of input_norm, q, k, v,
-            q_bias, k_bias, v_bias, o, o_bias, post_norm, gate, up, down, gate_bias, up_bias, down_bias;
-            "final_norm", and "head" unless the spec ties it to "embed".
+        weights: tensors by canonical name, as models/layout.py lists them.
 
     Attributes:
         done: number of matrix products and attentions so far. Other threads may read it.
@@ -159,7 +167,8 @@ class Decoder(Generic[Tensor, Prepared]):
     def logits(self, states: Tensor) -> Tensor:
         """Return the logits [rows, vocab] of last hidden states."""
         self._go_on()
-        return self._ops.linear(states, self._weights["embed" if self._spec.tied_head else "head"])
+        logits = self._ops.linear(states, self._weights["embed" if self._spec.tied_head else "head"])
+        return self._scaled(logits, self._spec.logit_scale, self._spec.logit_soft_cap)
 
     def interrupt(self) -> None:
         """Have `forward` raise `Interrupted` before its next product or attention. Safe from any thread."""
@@ -171,27 +180,51 @@ class Decoder(Generic[Tensor, Prepared]):
             raise Interrupted
 
     def _states(self, rows: Prepared) -> Tensor:
-        residual = self._ops.embedding(self._weights["embed"], rows)
-        x = self._ops.rms_norm(residual, self._input_norm(0), self._spec.norm_eps)
+        embedded = self._ops.embedding(self._weights["embed"], rows)
+        residual = self._scaled(embedded, self._spec.embedding_scale)
+        branch: Tensor | None = None
         for layer in range(self._spec.num_layers):
-            x = self._attention(layer, x, rows)
-            x, residual = self._add_norm(x, residual, self._weights[f"layers.{layer}.post_norm"])
-            x = self._mlp(layer, x)
-            x, residual = self._add_norm(x, residual, self._input_norm(layer + 1))
+            x, residual = self._joined(branch, residual, f"layers.{layer}.input_norm")
+            branch = self._branch(self._attention(layer, x, rows), f"layers.{layer}.attention_out_norm")
+            x, residual = self._joined(branch, residual, f"layers.{layer}.post_norm")
+            branch = self._branch(self._mlp(layer, x), f"layers.{layer}.mlp_out_norm")
+        x, _ = self._joined(branch, residual, "final_norm")
         return x
 
     def _attention(self, layer: int, x: Tensor, rows: Prepared) -> Tensor:
         q, k, v = self._linears(layer, ("q", "k", "v"), x, self._spec.qkv_bias)
-        q, k = self._ops.rotate(q, k, rows)
-        self._ops.append_kv(layer, k, v, rows)
+        norms = None
+        if self._spec.qk_norm is not QkNorm.NONE:
+            norms = (self._weights[f"layers.{layer}.q_norm"], self._weights[f"layers.{layer}.k_norm"])
+        q = self._ops.append_kv(layer, q, k, v, rows, norms)
         self._go_on()
-        out = self._ops.paged_attention(layer, q, rows, self._window(layer))
+        out = self._ops.paged_attention(layer, q, rows)
         return self._linear(layer, "o", out, self._spec.output_bias)
 
     def _mlp(self, layer: int, x: Tensor) -> Tensor:
         bias = self._spec.mlp_bias
         gate, up = self._linears(layer, ("gate", "up"), x, bias)
-        return self._linear(layer, "down", self._ops.silu_mul(gate, up), bias)
+        return self._linear(layer, "down", self._ops.gated(gate, up), bias)
+
+    def _joined(self, branch: Tensor | None, residual: Tensor, norm: str) -> tuple[Tensor, Tensor]:
+        """Return the norm, if there is one, of the sum of branch and residual, and the sum."""
+        weight, eps = self._weights.get(norm), self._spec.norm_eps
+        if branch is None:
+            return residual if weight is None else self._ops.rms_norm(residual, weight, eps), residual
+        if weight is not None:
+            return self._ops.add_rms_norm(branch, residual, weight, eps)
+        total = self._ops.add(branch, residual)
+        return total, total
+
+    def _branch(self, out: Tensor, norm: str) -> Tensor:
+        """Return what attention or MLP add to the residual: normalised, if there is a norm, and scaled."""
+        weight = self._weights.get(norm)
+        if weight is not None:
+            out = self._ops.rms_norm(out, weight, self._spec.norm_eps)
+        return self._scaled(out, self._spec.branch_scale)
+
+    def _scaled(self, x: Tensor, scale: float, soft_cap: float = 0.0) -> Tensor:
+        return x if scale == 1 and not soft_cap else self._ops.scaled(x, scale, soft_cap)
 
     def _linear(self, layer: int, name: str, x: Tensor, bias: bool) -> Tensor:
         self._go_on()
@@ -205,14 +238,3 @@ class Decoder(Generic[Tensor, Prepared]):
         """Return weight and bias of one linear layer."""
         name = f"layers.{layer}.{name}"
         return self._weights[name], self._weights[f"{name}_bias"] if bias else None
-
-    def _add_norm(self, x: Tensor, residual: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        return self._ops.add_rms_norm(x, residual, weight, self._spec.norm_eps)
-
-    def _input_norm(self, layer: int) -> Tensor:
-        """Return the weight of the norm before a layer; past the last layer, that of the final norm."""
-        last = layer == self._spec.num_layers
-        return self._weights["final_norm" if last else f"layers.{layer}.input_norm"]
-
-    def _window(self, layer: int) -> int | None:
-        return self._spec.windows[layer] if self._spec.windows else None

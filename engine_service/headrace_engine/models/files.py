@@ -1,7 +1,9 @@
 """A model on disk: its tensors by canonical name, and the other contents of its files.
 
 Canonical names are `embed`, `final_norm`, `head` (absent where the head is tied), and for layer i `layers.{i}.` with
-`input_norm`, `q`, `k`, `v`, `o`, `post_norm`, `gate`, `up`, `down`; a bias has the name of its matrix and `_bias`.
+`input_norm`, `q`, `k`, `v`, `o`, `post_norm`, `gate`, `up`, `down`; a bias has the name of its matrix and `_bias`. Some
+have norms of queries and keys, `q_norm` and `k_norm`, or of what attention and MLP add, `attention_out_norm` and
+`mlp_out_norm`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from headrace_engine.errors import BadModel
 from headrace_engine.models.files import StoredTensor, TensorInfo
-from headrace_engine.models.spec import DecoderSpec
+from headrace_engine.models.spec import DecoderSpec, NormPlacement, QkNorm
 
 HF_NAMES: Mapping[str, str] = {
     "embed": "model.embed_tokens.weight",
@@ -21,6 +21,8 @@ HF_NAMES: Mapping[str, str] = {
     "gate": "model.layers.{i}.mlp.gate_proj.weight",
     "up": "model.layers.{i}.mlp.up_proj.weight",
     "down": "model.layers.{i}.mlp.down_proj.weight",
+    "q_norm": "model.layers.{i}.self_attn.q_norm.weight",
+    "k_norm": "model.layers.{i}.self_attn.k_norm.weight",
 }
 """Names of Llama-like Hugging Face checkpoints, by the last part of the canonical name."""
 
@@ -37,6 +39,10 @@ GGUF_NAMES: Mapping[str, str] = {
     "gate": "blk.{i}.ffn_gate.weight",
     "up": "blk.{i}.ffn_up.weight",
     "down": "blk.{i}.ffn_down.weight",
+    "q_norm": "blk.{i}.attn_q_norm.weight",
+    "k_norm": "blk.{i}.attn_k_norm.weight",
+    "attention_out_norm": "blk.{i}.post_attention_norm.weight",
+    "mlp_out_norm": "blk.{i}.post_ffw_norm.weight",
 }
 """Names in GGUF files, by the last part of the canonical name."""
 
@@ -109,11 +115,25 @@ def _layer_shapes(spec: DecoderSpec) -> dict[str, tuple[int, ...]]:
         "up": (wide, hidden, spec.mlp_bias),
         "down": (hidden, wide, spec.mlp_bias),
     }
-    shapes: dict[str, tuple[int, ...]] = {"input_norm": (hidden,), "post_norm": (hidden,)}
+    shapes = _norm_shapes(spec)
     for name, (outputs, inputs, has_bias) in matrices.items():
         shapes[name] = (outputs, inputs)
         if has_bias:
             shapes[f"{name}_bias"] = (outputs,)
+    return shapes
+
+
+def _norm_shapes(spec: DecoderSpec) -> dict[str, tuple[int, ...]]:
+    hidden = (spec.hidden_size,)
+    shapes: dict[str, tuple[int, ...]] = {}
+    if spec.norms is not NormPlacement.AFTER:
+        shapes |= {"input_norm": hidden, "post_norm": hidden}
+    if spec.norms is not NormPlacement.BEFORE:
+        shapes |= {"attention_out_norm": hidden, "mlp_out_norm": hidden}
+    if spec.qk_norm is QkNorm.HEAD:
+        shapes |= {"q_norm": (spec.head_dim,), "k_norm": (spec.head_dim,)}
+    if spec.qk_norm is QkNorm.WHOLE:
+        shapes |= {"q_norm": (spec.query_width,), "k_norm": (spec.kv_width,)}
     return shapes
 
 

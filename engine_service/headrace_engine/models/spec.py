@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from headrace_engine.config import RopeScalingType
 
@@ -14,8 +15,13 @@ class RopeSpec:
     Attributes:
         theta: base of the inverse frequencies theta ** (-2 i / dim).
         dim: leading entries of a head that rotate.
-        scaling: MODEL means none. LINEAR divides positions by factor; LLAMA3 scales low frequencies piecewise.
+        scaling: MODEL means none. LINEAR divides positions by factor; LLAMA3 and YARN scale low frequencies; DYNAMIC
+            raises theta for models longer than original_max_length.
+        attention_factor: multiplies cosines and sines.
+        beta_fast, beta_slow, truncate: rotations between which YARN blends, and whether the ends are rounded.
         frequency_factors: divisors of the inverse frequencies, [dim / 2], from files that have them; replace scaling.
+        long_factors: the same for models longer than original_max_length; empty: frequency_factors serve any length.
+        length: positions of the longest sequence, on which DYNAMIC and long_factors depend; 0: not known yet.
     """
 
     theta: float
@@ -25,38 +31,117 @@ class RopeSpec:
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     original_max_length: int = 0
+    attention_factor: float = 1.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    truncate: bool = True
     frequency_factors: tuple[float, ...] = ()
+    long_factors: tuple[float, ...] = ()
+    length: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QueryScaling:
+    """Factors of queries by position p: 1 + beta · log(1 + p // original_max_length)."""
+
+    beta: float
+    original_max_length: int
+
+
+class QkNorm(StrEnum):
+    """RMSNorm of queries and keys before their rotation: none, of each head, or of all heads together."""
+
+    NONE = "NONE"
+    HEAD = "HEAD"
+    WHOLE = "WHOLE"
+
+
+class NormPlacement(StrEnum):
+    """Place of the norms of attention and MLP: before each, after each, or both."""
+
+    BEFORE = "BEFORE"
+    AFTER = "AFTER"
+    AROUND = "AROUND"
+
+
+class GateKind(StrEnum):
+    """Activation of the gate of an MLP."""
+
+    SILU = "SILU"
+    GELU = "GELU"
+    GELU_TANH = "GELU_TANH"
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSpec:
+    """What differs from layer to layer.
+
+    Attributes:
+        window: maximum number of positions that a token attends to, itself included; None: all.
+        rope: index of its rotary embedding in DecoderSpec.ropes; None: queries and keys are not rotated.
+    """
+
+    window: int | None = None
+    rope: int | None = 0
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderSpec:
-    """Shape and variant of a decoder.
+    """Shape and variant of a decoder. What is optional changes nothing by default.
 
     Attributes:
         num_heads: query heads; a multiple of num_kv_heads.
         head_dim: entries of a head; not always hidden_size / num_heads.
+        ropes: the rotary embeddings that layers choose from; all rotate as many entries.
+        layers: one for each layer.
+        max_length: maximum number of positions that the model supports.
         qkv_bias, output_bias, mlp_bias: which linear layers add a bias.
         tied_head: the output head is the embedding table.
-        windows: by layer, maximum number of positions that a token attends to, itself included; None: all.
-        max_length: maximum number of positions that the model supports.
+        attention_scale: factor for products of queries and keys; None: 1 / √head_dim.
+        attention_soft_cap, logit_soft_cap: x becomes cap · tanh(x / cap); 0: it stays.
+        embedding_scale, branch_scale, logit_scale: factors of embeddings, of what attention and MLP add, and of logits.
     """
 
     architecture: str
     vocab_size: int
     hidden_size: int
-    num_layers: int
     num_heads: int
     num_kv_heads: int
     head_dim: int
     intermediate_size: int
     norm_eps: float
-    rope: RopeSpec
+    ropes: tuple[RopeSpec, ...]
+    layers: tuple[LayerSpec, ...]
     max_length: int
     qkv_bias: bool = False
     output_bias: bool = False
     mlp_bias: bool = False
     tied_head: bool = False
-    windows: tuple[int | None, ...] = ()
+    qk_norm: QkNorm = QkNorm.NONE
+    norms: NormPlacement = NormPlacement.BEFORE
+    gate: GateKind = GateKind.SILU
+    attention_scale: float | None = None
+    attention_soft_cap: float = 0.0
+    query_scaling: QueryScaling | None = None
+    embedding_scale: float = 1.0
+    branch_scale: float = 1.0
+    logit_scale: float = 1.0
+    logit_soft_cap: float = 0.0
+
+    @property
+    def num_layers(self) -> int:
+        """Number of layers."""
+        return len(self.layers)
+
+    @property
+    def rotary_dim(self) -> int:
+        """Leading entries of a head that rotate."""
+        return self.ropes[0].dim
+
+    @property
+    def score_scale(self) -> float:
+        """Factor for products of queries and keys."""
+        return self.head_dim**-0.5 if self.attention_scale is None else self.attention_scale
 
     @property
     def kv_width(self) -> int:

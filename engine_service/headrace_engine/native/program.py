@@ -87,13 +87,24 @@ class Program:
         k: Value,
         v: Value,
         q_out: Value,
-        cos: NDArray[np.float32],
-        sin: NDArray[np.float32],
+        tables: tuple[NDArray[np.float32], NDArray[np.float32]] | None,
+        norms: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None,
+        eps: float = 0.0,
+        scales: NDArray[np.float32] | None = None,
     ) -> None:
-        """Record: rotate q into q_out, and k; append k, v to the blocks. cos, sin: [max_positions, rotary_dim / 2]."""
-        half = cos.shape[1]
-        addresses = [self._floats(table, self.shape.max_positions, half) for table in (cos, sin)]
-        self._record("rope_append", abi.RopeAppend(*addresses, q, k, v, q_out, 2 * half, layer), (cos, sin))
+        """Record: normalise and rotate q into q_out, and k; append k, v to the blocks.
+
+        Args:
+            tables: cosines and sines, [max_positions, rotary_dim / 2]; None: no rotation.
+            norms: weights of RMSNorm for each head of q and of k, [head_dim]; None: no norms.
+            scales: factors of q by position, [max_positions]; None: no factors.
+        """
+        half = 0 if tables is None else tables[0].shape[1]
+        cos, sin = (None if tables is None else self._floats(tables[i], self.shape.max_positions, half) for i in (0, 1))
+        q_norm, k_norm = (None if norms is None else self._floats(norms[i], self.shape.head_dim) for i in (0, 1))
+        factors = None if scales is None else self._floats(scales, self.shape.max_positions)
+        op = abi.RopeAppend(cos, sin, q_norm, k_norm, factors, q, k, v, q_out, 2 * half, layer, eps)
+        self._record("rope_append", op, (tables, norms, scales))
 
     def attention(
         self, layer: int, q: Value, out: Value, scale: float, *, window: int = 0, soft_cap: float = 0.0
@@ -104,6 +115,12 @@ class Program:
     def gated(self, gate: Value, up: Value, out: Value, activation: Gate = Gate.SILU) -> None:
         """Record: out is activation(gate) · up."""
         self._record("gated", abi.Gated(gate, up, out, activation))
+
+    def scaled(
+        self, x: Value, out: Value, scale: float = 1.0, *, soft_cap: float = 0.0, added: Value = NO_VALUE
+    ) -> None:
+        """Record: out is scale · x, or soft_cap · tanh(scale · x / soft_cap), plus `added`; soft_cap 0 means none."""
+        self._record("scaled", abi.Scaled(x, added, out, scale, soft_cap))
 
     def select(self, x: Value, out: Value) -> None:
         """Record: out is the rows of x that need logits."""

@@ -24,7 +24,13 @@ BATCHES = [
     [(600, 30)],
 ]
 """Start and length of each sequence."""
-VARIANTS = [{}, {"window": 100, "soft_cap": 5.0, "rotary": 0.5}, {"block_size": 64}]
+VARIANTS = [
+    {},
+    {"normed": True},
+    {"normed": True, "scaled": True, "rotary": 0.0},
+    {"window": 100, "soft_cap": 5.0, "rotary": 0.5},
+    {"block_size": 64},
+]
 MAX_POSITIONS = 1040
 KV_ERROR = {Kv.FLOAT32: 1e-6, Kv.BFLOAT16: 2**-8, Kv.INT8: 0.5 / 255, Kv.UINT4: 0.5 / 15}
 """Largest error of an entry: relative to itself for numbers, to the range of its head, as it is coded, for codes."""
@@ -41,6 +47,8 @@ class Case:
     window: int = 0
     soft_cap: float = 0.0
     rotary: float = 1.0
+    normed: bool = False
+    scaled: bool = False
     block_size: int = 16
 
     def __post_init__(self) -> None:
@@ -56,6 +64,8 @@ class Case:
             {name: self.rng.standard_normal((start + length, width), np.float32) for name, width in widths.items()}
             for start, length in self.batch
         ]
+        self.norms = {name: 1 + 0.2 * self.rng.standard_normal(dim).astype(np.float32) for name in ("q", "k")}
+        self.scales = (1 + np.arange(MAX_POSITIONS) / 64).astype(np.float32)
         self.angles = np.outer(np.arange(MAX_POSITIONS), 1e4 ** (-np.arange(self.half) / max(1, self.half)))
 
     def run(self, cpu: Cpu) -> tuple[np.ndarray, OneProgram]:
@@ -74,7 +84,10 @@ class Case:
         cos, sin = np.cos(self.angles).astype(np.float32), np.sin(self.angles).astype(np.float32)
 
         def record(program: Program, v: Values) -> None:
-            program.rope_append(0, v["q"], v["k"], v["v"], v["turned"], cos, sin)
+            norms = (self.norms["q"], self.norms["k"]) if self.normed else None
+            scales = self.scales if self.scaled else None
+            tables = (cos, sin) if self.half else None
+            program.rope_append(0, v["q"], v["k"], v["v"], v["turned"], tables, norms, EPS, scales)
             scale = dim**-0.5
             program.attention(0, v["turned"], v["out"], scale, window=self.window, soft_cap=self.soft_cap)
 
@@ -96,9 +109,13 @@ class Case:
         return program, pool
 
     def rotated(self, sequence: int, name: str) -> np.ndarray:
-        """Queries or keys of a sequence after rotation, float64 [positions, heads, dim]."""
+        """Queries or keys of a sequence after norm and rotation, float64 [positions, heads, dim]."""
         dim = self.model[2]
         x = self.inputs[sequence][name].astype(np.float64).reshape(-1, self.inputs[sequence][name].shape[1] // dim, dim)
+        if self.normed:
+            x = x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + EPS) * self.norms[name]
+        if self.scaled and name == "q":
+            x = x * self.scales[: len(x), None, None]
         cos, sin = np.cos(self.angles[: len(x), None]), np.sin(self.angles[: len(x), None])
         a, b = x[..., : self.half], x[..., self.half : 2 * self.half]
         return np.concatenate([a * cos - b * sin, b * cos + a * sin, x[..., 2 * self.half :]], axis=-1)
@@ -151,6 +168,9 @@ class Case:
         """Keys or values of each head of queries."""
         return np.repeat(x, self.model[0] // self.model[1], axis=1)
 
+
+EPS = 1e-3
+"""Of norms: large enough to matter."""
 
 BFLOAT16 = 2**-9
 """Largest relative error of a number that is rounded to bfloat16."""
@@ -209,11 +229,11 @@ def test_what_does_not_fit_the_shape_is_refused_by_name(cpu: Cpu) -> None:
 
     def record(program: Program, v: Values) -> None:
         with pytest.raises(NativeError, match=r"^rope_append: rotary_dim = 18: does not fit") as caught:
-            program.rope_append(0, v["q"], v["k"], v["k"], v["q"], cos, cos)
+            program.rope_append(0, v["q"], v["k"], v["k"], v["q"], (cos, cos))
         assert caught.value.field == "rotary_dim"
         with pytest.raises(NativeError, match=r"^attention: layer = 1: does not fit"):
             program.attention(1, v["q"], v["q"], 1.0)
         with pytest.raises(ValueError, match=r"where contiguous float32 \(64, 9\) is needed"):
-            program.rope_append(0, v["q"], v["k"], v["k"], v["q"], cos, cos[:32])
+            program.rope_append(0, v["q"], v["k"], v["k"], v["q"], (cos, cos[:32]))
 
     OneProgram(cpu, {"q": x, "k": x[:, :16].copy()}, {}, record, heads=2)

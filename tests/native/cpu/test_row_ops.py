@@ -1,4 +1,4 @@
-"""Embedding, norm, gate and selection of programs against float64, at every instruction set of this machine."""
+"""Embedding, norm, gate, sums and selection of programs against float64, at every instruction set of this machine."""
 
 from __future__ import annotations
 
@@ -67,6 +67,22 @@ def test_gates_each_entry(cpu: Cpu, rng: np.random.Generator, activation: Gate, 
             Gate.GELU_TANH: x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
         }[activation]
     np.testing.assert_allclose(out, expected * up, rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("soft_cap", [0.0, 2.5])
+@sizes
+def test_scales_caps_and_adds(cpu: Cpu, rng: np.random.Generator, soft_cap: float, rows: int, width: int) -> None:
+    x, added = 9 * numbers(rng, rows, width), numbers(rng, rows, width)
+
+    def record(program: Program, v: Values) -> None:
+        program.scaled(v["x"], v["out"], 0.75, soft_cap=soft_cap, added=v["added"])
+        program.scaled(v["x"], v["x"], 0.75, soft_cap=soft_cap)
+
+    got = OneProgram(cpu, {"x": x, "added": added}, {"out": width}, record).run()
+    exact = 0.75 * x.astype(np.float64)
+    expected = soft_cap * np.tanh(exact / soft_cap) if soft_cap else exact
+    np.testing.assert_allclose(got["x"], expected, rtol=2e-6, atol=2e-6)
+    np.testing.assert_allclose(got["out"], expected + added, rtol=2e-6, atol=2e-6)
 
 
 def test_selects_the_wanted_rows_in_order(cpu: Cpu, rng: np.random.Generator) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from headrace_engine.config import KvCacheMode
 from headrace_engine.environment import PLAIN_VARIABLE
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.models.decoder import Batch, Extent
+from headrace_engine.models.spec import LayerSpec
 from native.sim_runs import Sequences, plan_for
 from support.backends.runners import ready, silent
 from support.sim import device as sim
@@ -61,6 +63,7 @@ def batch_of(extents: list[Extent]) -> CudaBatch:
 def test_prompts_attend_as_the_kernel_says(model_path: Path, window: int | None, launched: list[str]) -> None:
     """Behind two single rows, of which one is deep in its sequence."""
     model, ops, _ = ops_of(model_path)
+    ops._spec = replace(ops._spec, layers=(LayerSpec(window=window),) * ops._spec.num_layers)
     extents = [
         Extent(0, 1, 30, (3, 9)),
         Extent(1, 1, 0, (4,)),
@@ -69,10 +72,10 @@ def test_prompts_attend_as_the_kernel_says(model_path: Path, window: int | None,
     ]
     batch, q = batch_of(extents), torch.randn(44, model.spec.query_width).bfloat16()
     launched.clear()
-    got = ops.paged_attention(0, q, batch, window)
+    got = ops.paged_attention(0, q, batch)
     assert launched == ["decode_attention"]
     ops._flash = None
-    expected = ops.paged_attention(0, q, batch, window)
+    expected = ops.paged_attention(0, q, batch)
     assert launched[1:] == ["decode_attention", "prefill_attention"]
     assert torch.equal(got[:2], expected[:2])
     assert torch.linalg.norm((got - expected).float()) < 6e-3 * torch.linalg.norm(expected.float())
@@ -83,7 +86,7 @@ def test_a_chunk_behind_others_goes_to_the_kernel(model_path: Path, launched: li
     for start, kernel in ((0, []), (16, ["prefill_attention"])):
         launched.clear()
         batch = batch_of([Extent(0, 20, 0, (1, 2)), Extent(20, 3, start, (3, 4))])
-        ops.paged_attention(0, torch.randn(23, model.spec.query_width).bfloat16(), batch, None)
+        ops.paged_attention(0, torch.randn(23, model.spec.query_width).bfloat16(), batch)
         assert launched == kernel
 
 

@@ -9,10 +9,10 @@ from headrace_engine.backends.kv_size import CPU_SHARE, Memory, amount, length_l
 from headrace_engine.commands import CorePlan
 from headrace_engine.config import KvCacheMode, ModelFormat
 from headrace_engine.errors import InvalidArgument, OutOfMemory
-from headrace_engine.models.spec import DecoderSpec, RopeSpec
+from headrace_engine.models.spec import DecoderSpec, LayerSpec, RopeSpec
 
 MIB = 2**20
-SPEC = DecoderSpec("llama", 100, 64, 2, 4, 2, 16, 128, 1e-5, RopeSpec(1e4, 16), max_length=2048)
+SPEC = DecoderSpec("llama", 100, 64, 4, 2, 16, 128, 1e-5, (RopeSpec(1e4, 16),), (LayerSpec(),) * 2, max_length=2048)
 PLAN = CorePlan(path="m", format=ModelFormat.HF, max_batch=4, max_length=1024, block_size=16)
 MEMORY = Memory(total=400 * MIB, weights=100 * MIB, workspace=20 * MIB, free=280 * MIB)
 
@@ -111,8 +111,8 @@ def test_f5_tables_for_every_position_fit_and_cover_the_pool(length, changes, mo
     spec, plan = replace(SPEC, max_length=length), replace(PLAN, max_length=0, kv_cache_mode=mode, **changes)
     total, token = 400 * MIB, int(2 * SPEC.num_layers * SPEC.kv_width * LEAST[mode])
     positions = positions_that_fit(plan, spec, total, CPU_SHARE)
-    assert positions * 4 * SPEC.rope.dim < total
-    memory = Memory(total=total, weights=0, workspace=0, free=total - positions * 4 * SPEC.rope.dim)
+    assert positions * 4 * SPEC.rotary_dim < total
+    memory = Memory(total=total, weights=0, workspace=0, free=total - positions * 4 * SPEC.rotary_dim)
     pool = size_pool(plan, spec, memory, token * plan.block_size, plan.memory_ratio)
     assert pool.max_length <= positions
 

@@ -9,7 +9,7 @@ from headrace_engine.config import RopeScalingType
 from headrace_engine.errors import BadModel
 from headrace_engine.models.config_fields import ConfigFields
 from headrace_engine.models.families import ARCHITECTURES
-from headrace_engine.models.spec import DecoderSpec
+from headrace_engine.models.spec import DecoderSpec, LayerSpec
 
 LLAMA3 = {
     "factor": 8.0,
@@ -44,6 +44,11 @@ def read(architecture: str = "LlamaForCausalLM", **changes: Any) -> DecoderSpec:
     return ARCHITECTURES[architecture].from_config[architecture](fields)
 
 
+def windows(spec: DecoderSpec) -> tuple[int | None, ...]:
+    """The window of each layer."""
+    return tuple(layer.window for layer in spec.layers)
+
+
 def refusal(architecture: str = "LlamaForCausalLM", **changes: Any) -> str:
     """What is said about a config that is not computed."""
     with pytest.raises(BadModel) as caught:
@@ -54,9 +59,9 @@ def refusal(architecture: str = "LlamaForCausalLM", **changes: Any) -> str:
 def test_a_llama_config() -> None:
     spec = read(tie_word_embeddings=True)
     assert (spec.hidden_size, spec.num_layers, spec.head_dim, spec.max_length) == (64, 4, 16, 4096)
-    assert (spec.rope.theta, spec.rope.dim, spec.rope.scaling) == (50_000.0, 16, RopeScalingType.MODEL)
+    assert (spec.ropes[0].theta, spec.ropes[0].dim, spec.ropes[0].scaling) == (50_000.0, 16, RopeScalingType.MODEL)
     assert (spec.qkv_bias, spec.output_bias, spec.mlp_bias, spec.tied_head) == (False, False, False, True)
-    assert spec.windows == ()
+    assert spec.layers == (LayerSpec(),) * 4
 
 
 def test_biases_are_switched_by_the_config() -> None:
@@ -123,18 +128,18 @@ class TestRopeScaling:
     def test_bc117_every_spelling_works(
         self, scaling: dict[str, Any] | None, expected: tuple[RopeScalingType, float]
     ) -> None:
-        rope = read(rope_scaling=scaling).rope
+        rope = read(rope_scaling=scaling).ropes[0]
         assert (rope.scaling, rope.factor) == expected
         assert rope.theta == 50_000.0
 
     def test_bc117_llama3_takes_all_its_factors(self) -> None:
-        rope = read(rope_scaling={"rope_type": "llama3", **LLAMA3}).rope
+        rope = read(rope_scaling={"rope_type": "llama3", **LLAMA3}).ropes[0]
         assert (rope.low_freq_factor, rope.high_freq_factor, rope.original_max_length) == (1.0, 4.0, 1024)
 
     def test_bc117_one_table_may_carry_theta_too(self) -> None:
-        rope = read(rope_theta=..., rope_parameters={"rope_type": "linear", "factor": 2.0, "rope_theta": 7e5}).rope
+        rope = read(rope_theta=..., rope_parameters={"rope_type": "linear", "factor": 2.0, "rope_theta": 7e5}).ropes[0]
         assert (rope.scaling, rope.factor, rope.theta) == (RopeScalingType.LINEAR, 2.0, 7e5)
-        assert read(rope_theta=..., rope_parameters={"rope_theta": 7e5}).rope.theta == 7e5
+        assert read(rope_theta=..., rope_parameters={"rope_theta": 7e5}).ropes[0].theta == 7e5
 
     @pytest.mark.parametrize(
         ("scaling", "field"),
@@ -165,27 +170,27 @@ class TestRopeScaling:
 
 class TestWindows:
     def test_mistral_slides_in_every_layer(self) -> None:
-        assert read("MistralForCausalLM", sliding_window=128).windows == (128,) * 4
+        assert windows(read("MistralForCausalLM", sliding_window=128)) == (128,) * 4
 
     def test_mistral_without_a_window(self) -> None:
-        assert read("MistralForCausalLM", sliding_window=None).windows == ()
+        assert windows(read("MistralForCausalLM", sliding_window=None)) == (None,) * 4
 
     def test_mistral_with_an_absent_window_has_the_first_ones(self) -> None:
-        assert read("MistralForCausalLM").windows == (4096,) * 4
+        assert windows(read("MistralForCausalLM")) == (4096,) * 4
 
     def test_bc119_the_switch_turns_qwen2s_window_off(self) -> None:
         changes = {"sliding_window": 128, "max_window_layers": 2}
-        assert read("Qwen2ForCausalLM", use_sliding_window=False, **changes).windows == ()
-        assert read("Qwen2ForCausalLM", **changes).windows == ()
+        assert windows(read("Qwen2ForCausalLM", use_sliding_window=False, **changes)) == (None,) * 4
+        assert windows(read("Qwen2ForCausalLM", **changes)) == (None,) * 4
 
     def test_bc119_the_upper_layers_slide_when_it_is_on(self) -> None:
         changes = {"sliding_window": 128, "max_window_layers": 3, "use_sliding_window": True}
-        assert read("Qwen2ForCausalLM", **changes).windows == (None, None, None, 128)
+        assert windows(read("Qwen2ForCausalLM", **changes)) == (None, None, None, 128)
 
     def test_bc119_layer_types_decide_where_they_are_given(self) -> None:
         kinds = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]
         changes = {"sliding_window": 64, "use_sliding_window": True, "layer_types": kinds}
-        assert read("Qwen2ForCausalLM", **changes).windows == (64, None, 64, None)
+        assert windows(read("Qwen2ForCausalLM", **changes)) == (64, None, 64, None)
 
     def test_bc119_windows_are_those_of_transformers(self) -> None:
         from transformers import Qwen2Config
@@ -194,9 +199,9 @@ class TestWindows:
             theirs = Qwen2Config(
                 num_hidden_layers=4, use_sliding_window=switch, sliding_window=32, max_window_layers=1
             ).to_dict()
-            windows = read("Qwen2ForCausalLM", **{**theirs, **config("Qwen2ForCausalLM")}).windows
+            found = windows(read("Qwen2ForCausalLM", **{**theirs, **config("Qwen2ForCausalLM")}))
             slides = [kind == "sliding_attention" for kind in theirs["layer_types"]]
-            assert (windows or (None,) * 4) == tuple(32 if slide else None for slide in slides)
+            assert found == tuple(32 if slide else None for slide in slides)
 
     @pytest.mark.parametrize("kinds", [["full_attention"], ["full_attention"] * 3 + ["chunked"], "full_attention"])
     def test_wrong_layer_types_are_refused(self, kinds: object) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from headrace_engine.config import ModelFormat, RopeScalingType
 from headrace_engine.models.catalogue import open_model
+from headrace_engine.models.spec import LayerSpec
 from support.models.damage import refusal
 from support.models.tiny_gguf import write_gguf
 from support.models.tiny_models import make_tiny_gguf, make_tiny_llama
@@ -23,7 +24,7 @@ def test_smollm2_opens_with_everything_its_metadata_says(smollm2: Path) -> None:
     spec = files.spec
     assert (spec.num_layers, spec.num_heads, spec.num_kv_heads, spec.head_dim) == (30, 9, 3, 64)
     assert (spec.vocab_size, spec.hidden_size, spec.intermediate_size) == (49152, 576, 1536)
-    assert (spec.max_length, spec.rope.theta, spec.tied_head) == (8192, 100_000.0, True)
+    assert (spec.max_length, spec.ropes[0].theta, spec.tied_head) == (8192, 100_000.0, True)
     assert files.num_parameters == 134_515_008
     assert (files.eos_ids, files.bos_id) == ((2,), 1)
     assert files.warnings == ()
@@ -42,7 +43,7 @@ def test_gguf_of_a_directory_describes_the_same_decoder(llama: Path, llama_gguf:
     assert converted.architecture == "llama"
     for field in ("vocab_size", "hidden_size", "num_layers", "num_heads", "num_kv_heads", "head_dim", "max_length"):
         assert getattr(converted, field) == getattr(original, field)
-    assert converted.rope == original.rope
+    assert converted.ropes == original.ropes
     assert not converted.tied_head
 
 
@@ -78,17 +79,17 @@ class TestExtraTensors:
         factors = np.array([1, 1, 2, 3, 4, 5, 6, 7.5], dtype=np.float32)
         path = write_gguf(tmp_path / "model.gguf", llama, extra_tensors={"rope_freqs.weight": factors})
         files = open_model(str(path))
-        assert files.spec.rope.frequency_factors == tuple(factors.tolist())
+        assert files.spec.ropes[0].frequency_factors == tuple(factors.tolist())
         assert files.warnings == ()
 
     def test_bc131_rope_freqs_of_a_llama3_model(self, tmp_path: Path) -> None:
         scaling = {"rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0}
         scaling |= {"high_freq_factor": 4.0, "original_max_position_embeddings": 64}
         source = make_tiny_llama(tmp_path / "llama3", rope_parameters=scaling)
-        factors = open_model(str(make_tiny_gguf(tmp_path / "model.gguf", source))).spec.rope.frequency_factors
+        factors = open_model(str(make_tiny_gguf(tmp_path / "model.gguf", source))).spec.ropes[0].frequency_factors
         assert factors[0] == 1
         assert factors[-1] == pytest.approx(8)
-        assert open_model(str(source)).spec.rope.scaling is RopeScalingType.LLAMA3
+        assert open_model(str(source)).spec.ropes[0].scaling is RopeScalingType.LLAMA3
 
     @pytest.mark.parametrize("factors", [[1.0] * 7, [1.0] * 7 + [0.0], [1.0] * 7 + [float("nan")]])
     def test_bc131_wrong_rope_freqs_are_refused(self, tmp_path: Path, llama: Path, factors: list[float]) -> None:
@@ -145,12 +146,13 @@ class TestMismatch:
 
     def test_linear_scaling_is_read(self, tmp_path: Path, llama: Path) -> None:
         metadata = {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 4.0}
-        rope = open_model(str(write_gguf(tmp_path / "model.gguf", llama, metadata=metadata))).spec.rope
+        rope = open_model(str(write_gguf(tmp_path / "model.gguf", llama, metadata=metadata))).spec.ropes[0]
         assert (rope.scaling, rope.factor) == (RopeScalingType.LINEAR, 4.0)
 
     def test_a_window_is_read(self, tmp_path: Path, llama: Path) -> None:
         metadata = {"llama.attention.sliding_window": 32}
-        assert open_model(str(write_gguf(tmp_path / "model.gguf", llama, metadata=metadata))).spec.windows == (32, 32)
+        spec = open_model(str(write_gguf(tmp_path / "model.gguf", llama, metadata=metadata))).spec
+        assert spec.layers == (LayerSpec(window=32),) * 2
 
 
 class TestWhichFile:

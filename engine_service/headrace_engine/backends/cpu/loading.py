@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from headrace_engine.backends.cpu.nodes import choose_node_threads
 from headrace_engine.backends.cpu.processing import ProcessedRows
 from headrace_engine.backends.cpu.recording import Recorded, record_program
-from headrace_engine.backends.cpu.rope import RotaryTables, rotary_tables
 from headrace_engine.backends.cpu.scoring import Scorer
 from headrace_engine.backends.cpu.threads import ComputeThreads, choose_threads
 from headrace_engine.backends.cpu.weights.arena import Arena
@@ -36,6 +35,7 @@ from headrace_engine.core.runner import Progress
 from headrace_engine.errors import OutOfMemory
 from headrace_engine.model_types import ModelPhase
 from headrace_engine.models.files import ModelFiles
+from headrace_engine.models.rope.tables import PositionTables, position_tables
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.native import Cpu, PackedMatrix, Program, Value, choose_isa, load, weight_version
 
@@ -59,7 +59,7 @@ class LoadedModel:
     spec: DecoderSpec
     dtype: ComputeDtype
     weights: CpuWeights
-    rotary: RotaryTables
+    positions: PositionTables
     recorded: Recorded
     scorer: Scorer
     processed: ProcessedRows | None = None
@@ -105,8 +105,8 @@ class LoadedModel:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the weights, and of the rotary tables."""
-        return self.weights.nbytes + self.rotary.nbytes
+        """Bytes of the weights, and of the tables of positions."""
+        return self.weights.nbytes + self.positions.nbytes
 
     def close(self) -> None:
         """Free everything: programs first, since they run on the threads and read the arena."""
@@ -131,7 +131,7 @@ def load_model(plan: CorePlan, progress: Progress, processes: Mapping[str, Proce
     check_plan(plan)
     files = open_planned(plan)
     spec = files.spec
-    rotary = rotary_tables(spec.rope, positions_that_fit(plan, spec, memory_limit(), CPU_SHARE))
+    positions = position_tables(spec, positions_that_fit(plan, spec, memory_limit(), CPU_SHARE))
     dtype = choose_dtype(plan, files)
     storage = choose_storage(plan, dtype)
     activations = choose_activations(plan, files, storage)
@@ -140,13 +140,12 @@ def load_model(plan: CorePlan, progress: Progress, processes: Mapping[str, Proce
         weights = _load_weights(Packer(cpu, files, spec, storage), files, storage, cpu, progress)
         opened.callback(weights.arena.close)
         kv = choose_kv(plan, dtype)
-        recorded = record_program(cpu, plan, spec, weights.tensors, rotary, kv, activations)
-        head = weights.tensors["embed" if spec.tied_head else "head"]
-        scorer = Scorer(cpu, recorded.program.shape, head, activations)
+        recorded = record_program(cpu, plan, spec, weights.tensors, positions, kv, activations)
+        scorer = Scorer(cpu, recorded.program.shape, spec, weights.tensors, activations)
         processed = ProcessedRows(cpu, recorded.program.shape, processes) if processes else None
         opened.pop_all()
     unit = plan.compute_unit or ComputeUnit.CPU
-    return LoadedModel(unit, cpu, spec, dtype, weights, rotary, recorded, scorer, processed)
+    return LoadedModel(unit, cpu, spec, dtype, weights, positions, recorded, scorer, processed)
 
 
 def _start_threads(plan: CorePlan) -> Cpu:

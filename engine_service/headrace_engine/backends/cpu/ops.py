@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace_engine.backends.cpu.offsets import Activation, Offsets, RecordedOp
-from headrace_engine.backends.cpu.rope import RotaryTables
 from headrace_engine.models.decoder import Batch
-from headrace_engine.native import NO_VALUE, Activations, PackedMatrix, Product, Program, Rows
+from headrace_engine.models.rope.tables import PositionTables
+from headrace_engine.models.spec import DecoderSpec, QkNorm
+from headrace_engine.native import NO_VALUE, Activations, Gate, PackedMatrix, Product, Program, Rows
 
 Vector = NDArray[np.float32]
 Projection = tuple[PackedMatrix, Vector | None]
@@ -23,8 +24,9 @@ class RecordingOps:
     """Implements models.decoder.Ops over activations that have no offset yet; `prepare` returns None.
 
     Args:
-        scale: factor for products of queries and keys.
-        rotary: tables of all positions.
+        spec: the decoder, with the size of padded heads.
+        filled: share of the entries of a padded head that are no padding.
+        positions: tables of all positions.
         activations: their format in products with quantized weights.
 
     Attributes:
@@ -36,12 +38,12 @@ class RecordingOps:
     states: Activation
     selected: Activation
 
-    def __init__(self, scale: float, rotary: RotaryTables, activations: Activations) -> None:
+    def __init__(self, spec: DecoderSpec, filled: float, positions: PositionTables, activations: Activations) -> None:
         self.recorded: list[RecordedOp] = []
-        self._scale = scale
-        self._rotary = rotary
+        self._spec = spec
+        self._filled = filled
+        self._positions = positions
         self._activations = activations
-        self._rotation: dict[Activation, tuple[Activation, Activation, Activation]] = {}
 
     def prepare(self, batch: Batch) -> None:
         """See Ops. The batch comes with each run."""
@@ -91,40 +93,70 @@ class RecordingOps:
             outs += self._multiply(x, projections[first : first + _MAX_PRODUCTS])
         return outs
 
-    def rotate(self, q: Activation, k: Activation, batch: None) -> tuple[Activation, Activation]:
-        """See Ops. Recorded by append_kv: one op does both."""
-        rotated_q, rotated_k = Activation(q.width), Activation(k.width)
-        self._rotation[rotated_k] = (q, k, rotated_q)
-        return rotated_q, rotated_k
-
-    def append_kv(self, layer: int, k: Activation, v: Activation, batch: None) -> None:
-        """See Ops. The keys are those that `rotate` returned last."""
-        q, plain_k, rotated_q = self._rotation.pop(k)
-        cos, sin = self._rotary.cos, self._rotary.sin
+    def append_kv(
+        self, layer: int, q: Activation, k: Activation, v: Activation, batch: None, norms: tuple[Vector, Vector] | None
+    ) -> Activation:
+        """See Ops."""
+        # A norm divides by the root of a mean, to which padding adds zeros: weights and eps make up for them.
+        eps = self._spec.norm_eps * self._filled
+        if norms is not None:
+            norms = (norms[0] * np.float32(self._filled**0.5), norms[1] * np.float32(self._filled**0.5))
+        if norms is not None and self._spec.qk_norm is QkNorm.WHOLE:
+            q, k = self.rms_norm(q, norms[0], eps), self.rms_norm(k, norms[1], eps)
+            norms = None
+        out = Activation(q.width)
+        rope, scales = self._spec.layers[layer].rope, self._positions.query_scales
+        rotary = None if rope is None else self._positions.rotary[rope]
+        tables = None if rotary is None else (rotary.cos, rotary.sin)
 
         def record(program: Program, offsets: Offsets) -> None:
-            program.rope_append(layer, offsets[q], offsets[plain_k], offsets[v], offsets[rotated_q], cos, sin)
+            program.rope_append(
+                layer, offsets[q], offsets[k], offsets[v], offsets[out], tables, norms, eps if norms else 0.0, scales
+            )
 
-        self.recorded.append(RecordedOp((q, plain_k, v), (rotated_q,), record, ((rotated_q, q),)))
+        self.recorded.append(RecordedOp((q, k, v), (out,), record, ((out, q),)))
+        return out
 
-    def paged_attention(self, layer: int, q: Activation, batch: None, window: int | None) -> Activation:
+    def paged_attention(self, layer: int, q: Activation, batch: None) -> Activation:
         """See Ops."""
         out = Activation(q.width)
+        spec, window = self._spec, self._spec.layers[layer].window or 0
 
         def record(program: Program, offsets: Offsets) -> None:
-            program.attention(layer, offsets[q], offsets[out], self._scale, window=window or 0)
+            scale, soft_cap = spec.score_scale, spec.attention_soft_cap
+            program.attention(layer, offsets[q], offsets[out], scale, window=window, soft_cap=soft_cap)
 
         self.recorded.append(RecordedOp((q,), (out,), record))
         return out
 
-    def silu_mul(self, gate: Activation, up: Activation) -> Activation:
+    def gated(self, gate: Activation, up: Activation) -> Activation:
         """See Ops."""
         out = Activation(gate.width, gate.rows)
 
         def record(program: Program, offsets: Offsets) -> None:
-            program.gated(offsets[gate], offsets[up], offsets[out])
+            program.gated(offsets[gate], offsets[up], offsets[out], Gate[self._spec.gate])
 
         self.recorded.append(RecordedOp((gate, up), (out,), record, ((out, gate),)))
+        return out
+
+    def scaled(self, x: Activation, scale: float, soft_cap: float) -> Activation:
+        """See Ops."""
+        out = Activation(x.width, x.rows)
+
+        def record(program: Program, offsets: Offsets) -> None:
+            program.scaled(offsets[x], offsets[out], scale, soft_cap=soft_cap)
+
+        self.recorded.append(RecordedOp((x,), (out,), record, ((out, x),)))
+        return out
+
+    def add(self, x: Activation, y: Activation) -> Activation:
+        """See Ops."""
+        out = Activation(x.width, x.rows)
+
+        def record(program: Program, offsets: Offsets) -> None:
+            program.scaled(offsets[x], offsets[out], added=offsets[y])
+
+        self.recorded.append(RecordedOp((x, y), (out,), record, ((out, x),)))
         return out
 
     def select_rows(self, x: Activation, batch: None) -> Activation:

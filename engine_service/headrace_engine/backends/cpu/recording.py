@@ -8,10 +8,10 @@ from typing import Any
 
 from headrace_engine.backends.cpu.offsets import plan_offsets
 from headrace_engine.backends.cpu.ops import RecordingOps
-from headrace_engine.backends.cpu.rope import RotaryTables
 from headrace_engine.backends.cpu.weights.rows import padded_head_dim
 from headrace_engine.commands import CorePlan
 from headrace_engine.models.decoder import Batch, Decoder
+from headrace_engine.models.rope.tables import PositionTables
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.native import Activations, Cpu, Kv, Program, Rows, Shape, Value
 
@@ -37,7 +37,7 @@ def record_program(
     plan: CorePlan,
     spec: DecoderSpec,
     weights: Mapping[str, Any],
-    rotary: RotaryTables,
+    positions: PositionTables,
     kv: Kv,
     activations: Activations,
 ) -> Recorded:
@@ -46,8 +46,8 @@ def record_program(
     Args:
         weights: packed matrices, and float32 vectors, by canonical name.
     """
-    ops = RecordingOps(spec.head_dim**-0.5, rotary, activations)
-    padded = replace(spec, head_dim=padded_head_dim(spec))
+    padded = replace(spec, head_dim=padded_head_dim(spec), attention_scale=spec.score_scale)
+    ops = RecordingOps(padded, spec.head_dim / padded.head_dim, positions, activations)
     logits = Decoder[Any, None](padded, ops, weights).forward(Batch((), (), ()))
     ops.sample(logits)
     counts = {Rows.TOKENS: plan.max_prefill_tokens, Rows.LOGITS: plan.max_batch}
@@ -59,7 +59,7 @@ def record_program(
             max_tokens=plan.max_prefill_tokens,
             max_sequences=plan.max_batch,
             max_logits=plan.max_batch,
-            max_positions=len(rotary.cos),
+            max_positions=positions.length,
             layers=spec.num_layers,
             heads=spec.num_heads,
             kv_heads=spec.num_kv_heads,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace_engine.backends.cpu.batch import CpuBatch
 from headrace_engine.core.runner import Sampled, SequenceStep
+from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.native import Activations, Cpu, Memory, PackedMatrix, Product, Program, Rows, Shape, Value
 
 _BYTES = 16 * 2**20
@@ -26,14 +28,18 @@ class Scorer:
 
     Args:
         shape: shape of the step's program.
-        head: the output matrix.
+        spec: the decoder.
+        weights: its weights by canonical name.
 
     Attributes:
         program: the head and the sampler.
         rows: maximum number of rows at a time.
     """
 
-    def __init__(self, cpu: Cpu, shape: Shape, head: PackedMatrix, activations: Activations) -> None:
+    def __init__(
+        self, cpu: Cpu, shape: Shape, spec: DecoderSpec, weights: Mapping[str, Any], activations: Activations
+    ) -> None:
+        head: PackedMatrix = weights["embed" if spec.tied_head else "head"]
         vocab, hidden = head.matrix.outputs, head.matrix.inputs
         self.rows = rows_at_once(vocab)
         begin = -(-self.rows * hidden // _FLOATS) * _FLOATS
@@ -41,6 +47,8 @@ class Scorer:
         logits = Value(begin, vocab, Rows.LOGITS)
         self.program = Program(cpu, small_shape(shape, begin + self.rows * vocab, self.rows))
         self.program.linear(self._states, [Product(head, logits)], activations)
+        if spec.logit_scale != 1 or spec.logit_soft_cap:
+            self.program.scaled(logits, logits, spec.logit_scale, soft_cap=spec.logit_soft_cap)
         self.program.sample(logits)
 
     def bind(self, pool: Memory, num_blocks: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -28,7 +28,7 @@ from headrace_engine.backends.cuda.weights.row_products import CodeProducts, Pla
 from headrace_engine.backends.host import compute_threads
 from headrace_engine.backends.kv_size import CUDA_RATIO, amount, positions_that_fit
 from headrace_engine.backends.planned import open_planned
-from headrace_engine.backends.torch.rope import RotaryTable
+from headrace_engine.backends.torch.rope import Positions
 from headrace_engine.commands import CorePlan
 from headrace_engine.config import ComputeDtype, ComputeUnit
 from headrace_engine.core.runner import Progress
@@ -42,6 +42,9 @@ _log = logging.getLogger(__name__)
 HEAD_DIMS = (64, 80, 96, 128, 256)
 """Head dimensions that the kernels support."""
 
+_BEFORE_PRODUCTS = ("input_norm", "post_norm")
+"""Norms whose output is multiplied."""
+
 
 @dataclass(frozen=True)
 class CudaModel:
@@ -50,7 +53,7 @@ class CudaModel:
     Attributes:
         spec: with the caller's rotary scaling applied.
         weights: by canonical name, bfloat16 tensors and quantized weights.
-        rotary: tables of all positions that the plan allows.
+        positions: tables of all positions that the plan allows.
         blocks: shape of one layer's blocks, without memory.
         block_bytes: bytes of a block of one layer.
         sizes: sizes of the largest step.
@@ -62,7 +65,7 @@ class CudaModel:
     device: Device
     spec: DecoderSpec
     weights: Mapping[str, Any]
-    rotary: RotaryTable
+    positions: Positions
     blocks: KvBlocks
     block_bytes: int
     sizes: Sizes
@@ -79,9 +82,9 @@ class CudaModel:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the weights on the device, and of the rotary tables."""
+        """Bytes of the weights on the device, and of the tables of positions."""
         different: dict[int, int] = {id(weight): weight.nbytes for weight in self.weights.values()}
-        return sum(different.values()) + self.rotary.nbytes
+        return sum(different.values()) + self.positions.nbytes
 
     @cached_property
     def products(self) -> QuantizedProducts:
@@ -105,19 +108,23 @@ class CudaModel:
         """Return a decoder over a pool."""
         ops = self._ops(pool, staging)
         if self.plain:
-            take_plain(ops, PlainOps(self.spec, self.rotary, pool), self.plain)
+            take_plain(ops, PlainOps(self.spec, self.positions, pool), self.plain)
         return Decoder(self.spec, ops, self.weights)
 
     def _ops(self, pool: KvPool, staging: StepStaging) -> CudaOps:
         longest = self.sizes.blocks * self.sizes.block_size
         flash = FlashPrefill(self.device.attention(), pool) if FLASH in self.plain else None
-        given = (self.spec, self.rotary, pool, staging, self.device, self.products, longest, flash)
+        given = (self.spec, self.positions, pool, staging, self.device, self.products, longest, flash)
         if self.row_codes is None:
             return CudaOps(*given)
         if "row_codes" in self.plain:
             return RowCodeOps(*given, codes=PlainProducts(self.row_codes))
         codes = CodeProducts(self.device, self.row_codes)
-        return FusedRowCodeOps(*given, codes=codes, final_norm=self.weights["final_norm"])
+        return FusedRowCodeOps(*given, codes=codes, feeding=self._norms_before_products())
+
+    def _norms_before_products(self) -> Iterator[Tensor]:
+        names = (f"layers.{layer}.{norm}" for layer in range(self.spec.num_layers) for norm in _BEFORE_PRODUCTS)
+        return (self.weights[name] for name in names if name in self.weights)
 
 
 def load_model(plan: CorePlan, device: Device, progress: Progress) -> CudaModel:
@@ -155,7 +162,7 @@ def load_model(plan: CorePlan, device: Device, progress: Progress) -> CudaModel:
         device=device,
         spec=spec,
         weights=weights,
-        rotary=RotaryTable(spec.rope, longest, device.torch),
+        positions=Positions(spec, longest, device.torch),
         blocks=blocks,
         block_bytes=bytes_a_block(device.native, blocks),
         sizes=Sizes(plan.max_prefill_tokens, plan.max_batch, tables, plan.block_size),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -15,9 +14,10 @@ from headrace_engine.backends.cuda.device.pool import KvPool
 from headrace_engine.backends.cuda.weights.fused import spanning
 from headrace_engine.backends.cuda.weights.quantized import QuantizedProducts, QuantizedWeight
 from headrace_engine.backends.cuda.weights.row_products import RowQuantizedWeight
-from headrace_engine.backends.torch.rope import RotaryTable
+from headrace_engine.backends.torch.ops import head_normed, scaled
+from headrace_engine.backends.torch.rope import Positions
 from headrace_engine.models.decoder import Batch
-from headrace_engine.models.spec import DecoderSpec
+from headrace_engine.models.spec import DecoderSpec, QkNorm
 from headrace_engine.native import Dtype, Gate
 from headrace_engine.native.abi import AppendKv, DecodeAttention, GatedRows, GatherRows, PrefillAttention, RmsNorm
 
@@ -43,7 +43,7 @@ class CudaOps:
 
     Args:
         spec: the decoder.
-        rotary: tables of all positions.
+        positions: tables of all positions.
         pool: keys and values.
         staging: uploads steps to the device.
         device: the device that holds the tensors.
@@ -55,7 +55,7 @@ class CudaOps:
     def __init__(
         self,
         spec: DecoderSpec,
-        rotary: RotaryTable,
+        positions: Positions,
         pool: KvPool,
         staging: StepStaging,
         device: Device,
@@ -64,15 +64,13 @@ class CudaOps:
         flash: FlashPrefill | None = None,
     ) -> None:
         self._spec = spec
-        self._rotary = rotary
+        self._positions = positions
         self._pool = pool
         self._staging = staging
         self._device = device
         self._products = products
         self._splits = -(-longest // SPLIT_TOKENS)
         self._flash = flash
-        self._scale = 1 / math.sqrt(spec.head_dim)
-        self._rotation: tuple[Tensor, Tensor] | None = None
 
     def prepare(self, batch: Batch) -> CudaBatch:
         """See Ops. The step must have been passed to `StepStaging.fill`."""
@@ -116,23 +114,23 @@ class CudaOps:
         out = self.linear(x, whole, spanning(biases) if biases else None)
         return list(out.split(sizes, dim=1))
 
-    def rotate(self, q: Tensor, k: Tensor, batch: CudaBatch) -> tuple[Tensor, Tensor]:
-        """See Ops. Launched by append_kv: one kernel does both."""
+    def append_kv(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, batch: CudaBatch, norms: tuple[Tensor, Tensor] | None
+    ) -> Tensor:
+        """See Ops."""
+        if norms is not None and self._spec.qk_norm is QkNorm.WHOLE:
+            q, k = (head_normed(x, weight, self._spec) for x, weight in zip((q, k), norms, strict=True))
+            norms = None
         rotated = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-        self._rotation = (q, rotated)
-        return rotated, k
-
-    def append_kv(self, layer: int, k: Tensor, v: Tensor, batch: CudaBatch) -> None:
-        """See Ops. The keys are those last passed to `rotate`."""
-        assert self._rotation is not None, "append_kv without rotate"
-        q, rotated = self._rotation
-        self._rotation = None
+        table = self._positions.table(layer)
         args = AppendKv(
             q=q.data_ptr(),
             k=k.data_ptr(),
             v=v.data_ptr(),
-            cos=self._rotary.cos.data_ptr(),
-            sin=self._rotary.sin.data_ptr(),
+            q_norm=norms and norms[0].data_ptr(),
+            k_norm=norms and norms[1].data_ptr(),
+            cos=table and table.cos.data_ptr(),
+            sin=table and table.sin.data_ptr(),
             positions=batch.positions.data_ptr(),
             slots=batch.slots.data_ptr(),
             q_out=rotated.data_ptr(),
@@ -142,26 +140,30 @@ class CudaOps:
             v_stride=v.stride(0),
             tokens=len(q),
             heads=self._spec.num_heads,
-            rotary_dim=self._spec.rope.dim,
+            rotary_dim=0 if table is None else self._spec.rotary_dim,
+            eps=self._spec.norm_eps,
         )
         self._device.launch("append_kv", args)
+        return self._positions.scale(rotated, batch.positions)
 
-    def paged_attention(self, layer: int, q: Tensor, batch: CudaBatch, window: int | None) -> Tensor:
+    def paged_attention(self, layer: int, q: Tensor, batch: CudaBatch) -> Tensor:
         """See Ops. Sequences of one row, which come first, are split among groups of threads; the rest into tiles."""
         out = torch.empty_like(q)
+        window = self._spec.layers[layer].window or 0
         if batch.single:
-            self._decode(layer, q, out, batch, window or 0)
+            self._decode(layer, q, out, batch, window)
         if batch.single == len(batch.stored):
             return out
-        if self._flash is not None and batch.prompts_begin:
+        if self._flash is not None and batch.prompts_begin and not self._spec.attention_soft_cap:
             rows, firsts = slice(batch.single, None), batch.prompt_firsts
             slots, longest = batch.slots[rows], batch.longest
-            out[rows] = self._flash.attend(layer, q[rows], slots, firsts, longest, window or 0, self._scale)
+            scale = self._spec.score_scale
+            out[rows] = self._flash.attend(layer, q[rows], slots, firsts, longest, window, scale)
         else:
-            self._prefill(layer, q, out, batch, window or 0)
+            self._prefill(layer, q, out, batch, window)
         return out
 
-    def silu_mul(self, gate: Tensor, up: Tensor) -> Tensor:
+    def gated(self, gate: Tensor, up: Tensor) -> Tensor:
         """See Ops. Gate and up may be slices of one projection."""
         out = torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)
         args = GatedRows(
@@ -173,10 +175,18 @@ class CudaOps:
             gate_stride=gate.stride(0),
             up_stride=up.stride(0),
             dtype=Dtype.BFLOAT16,
-            activation=Gate.SILU,
+            activation=Gate[self._spec.gate],
         )
         self._device.launch("gated_rows", args)
         return out
+
+    def scaled(self, x: Tensor, scale: float, soft_cap: float) -> Tensor:
+        """See Ops."""
+        return scaled(x, scale, soft_cap)
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        """See Ops."""
+        return x + y
 
     def select_rows(self, x: Tensor, batch: CudaBatch) -> Tensor:
         """See Ops."""
@@ -224,7 +234,8 @@ class CudaOps:
             splits=splits,
             split_size=SPLIT_TOKENS if splits > 1 else 0,
             window=window,
-            scale=self._scale,
+            scale=self._spec.score_scale,
+            soft_cap=self._spec.attention_soft_cap,
         )
         self._device.launch("decode_attention", args)
 
@@ -243,6 +254,7 @@ class CudaOps:
             heads=self._spec.num_heads,
             max_blocks=batch.tables.shape[1],
             window=window,
-            scale=self._scale,
+            scale=self._spec.score_scale,
+            soft_cap=self._spec.attention_soft_cap,
         )
         self._device.launch("prefill_attention", args)

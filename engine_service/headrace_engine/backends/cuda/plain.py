@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Collection, Mapping
 
-import torch
 from torch import Tensor
 
 from headrace_engine.backends.cuda.batch import CudaBatch
@@ -14,18 +12,18 @@ from headrace_engine.backends.cuda.device.flash import FLASH
 from headrace_engine.backends.cuda.device.pool import KvPool
 from headrace_engine.backends.cuda.ops import CudaOps
 from headrace_engine.backends.cuda.plain_pool import plain_entries
-from headrace_engine.backends.torch.attention import attention_of
-from headrace_engine.backends.torch.ops import normed
-from headrace_engine.backends.torch.rope import RotaryTable
+from headrace_engine.backends.torch.attention import Scores, attention_of
+from headrace_engine.backends.torch.ops import GATES, head_normed, normed
+from headrace_engine.backends.torch.rope import Positions
 from headrace_engine.environment import PLAIN_VARIABLE, Environment, plain_op_names
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.models.spec import DecoderSpec
 
 _METHODS: Mapping[str, tuple[str, ...]] = {
     "rms_norm": ("rms_norm", "add_rms_norm"),
-    "gated_rows": ("silu_mul",),
+    "gated_rows": ("gated",),
     "gather_rows": ("table_rows",),
-    "append_kv": ("rotate", "append_kv"),
+    "append_kv": ("append_kv",),
     "attention": ("paged_attention",),
     "coded_linear": (),
     "row_codes": (),
@@ -64,14 +62,14 @@ class PlainOps:
 
     Args:
         spec: the decoder.
-        rotary: tables of all positions.
+        positions: tables of all positions.
         pool: keys and values in the layout of the kernels.
     """
 
-    def __init__(self, spec: DecoderSpec, rotary: RotaryTable, pool: KvPool) -> None:
-        self._head_dim = spec.head_dim
+    def __init__(self, spec: DecoderSpec, positions: Positions, pool: KvPool) -> None:
+        self._spec = spec
         self._block_size = pool.shape.block_size
-        self._rotary = rotary
+        self._positions = positions
         self._layers = [plain_entries(layer, pool.shape) for layer in pool.tensors]
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -83,31 +81,33 @@ class PlainOps:
         total = x + residual
         return normed(total, weight, eps), total
 
-    def rotate(self, q: Tensor, k: Tensor, batch: CudaBatch) -> tuple[Tensor, Tensor]:
+    def append_kv(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, batch: CudaBatch, norms: tuple[Tensor, Tensor] | None
+    ) -> Tensor:
         """See Ops."""
-        q, k = (self._rotary.rotate(self._heads(x), batch.positions) for x in (q, k))
-        keys, _ = self._layers[0]
-        return keys.queries(q.float()).to(q.dtype).flatten(1), k.flatten(1)
-
-    def append_kv(self, layer: int, k: Tensor, v: Tensor, batch: CudaBatch) -> None:
-        """See Ops."""
-        blocks, offsets = batch.slots // self._block_size, batch.slots % self._block_size
-        for entries, rows in zip(self._layers[layer], (k, v), strict=True):
-            entries.put(blocks, offsets, self._heads(rows))
-
-    def paged_attention(self, layer: int, q: Tensor, batch: CudaBatch, window: int | None) -> Tensor:
-        """See Ops. `rotate` has prepared the queries."""
+        if norms is not None:
+            q, k = (head_normed(x, weight, self._spec) for x, weight in zip((q, k), norms, strict=True))
+        q, k = (self._positions.rotate(layer, self._heads(x), batch.positions) for x in (q, k))
         keys, values = self._layers[layer]
-        scaled = self._heads(q).float() / math.sqrt(self._head_dim)
-        return attention_of(scaled, keys, values, batch.plain, self._block_size, window).flatten(1).to(q.dtype)
+        blocks, offsets = batch.slots // self._block_size, batch.slots % self._block_size
+        keys.put(blocks, offsets, k)
+        values.put(blocks, offsets, self._heads(v))
+        return self._positions.scale(keys.queries(q.float()).to(q.dtype).flatten(1), batch.positions)
 
-    def silu_mul(self, gate: Tensor, up: Tensor) -> Tensor:
+    def paged_attention(self, layer: int, q: Tensor, batch: CudaBatch) -> Tensor:
+        """See Ops. `append_kv` has prepared the queries."""
+        keys, values = self._layers[layer]
+        scores = Scores(self._spec.score_scale, self._spec.attention_soft_cap, self._spec.layers[layer].window)
+        scaled = self._heads(q).float() * scores.scale
+        return attention_of(scaled, keys, values, batch.plain, self._block_size, scores).flatten(1).to(q.dtype)
+
+    def gated(self, gate: Tensor, up: Tensor) -> Tensor:
         """See Ops."""
-        return torch.nn.functional.silu(gate) * up
+        return GATES[self._spec.gate](gate) * up
 
     def table_rows(self, table: Tensor, ids: Tensor) -> Tensor:
         """See CudaOps."""
         return table[ids]
 
     def _heads(self, x: Tensor) -> Tensor:
-        return x.view(len(x), -1, self._head_dim)
+        return x.view(len(x), -1, self._spec.head_dim)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -39,31 +40,31 @@ class RowCodeOps(CudaOps):
 
 
 class FusedRowCodeOps(RowCodeOps):
-    """RowCodeOps whose norms and gates write quantized rows, except for the final norm, which writes bfloat16.
+    """RowCodeOps whose norms before products, and gates, write quantized rows.
 
     Args:
         *args: see CudaOps.
         codes: quantizes and multiplies rows.
-        final_norm: the weight of the final norm.
+        feeding: the weights of those norms; others write bfloat16.
     """
 
-    def __init__(self, *args: Any, codes: CodeProducts, final_norm: Tensor) -> None:
+    def __init__(self, *args: Any, codes: CodeProducts, feeding: Iterable[Tensor]) -> None:
         super().__init__(*args, codes=codes)
         self._row_products = codes
-        self._final_norm = final_norm
+        self._feeding = frozenset(map(id, feeding))
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Any:
-        """See Ops. Return QuantizedRows."""
-        return super().rms_norm(x, weight, eps) if weight is self._final_norm else self._normed(x, weight, eps, {})
+        """See Ops. Return QuantizedRows before products."""
+        return self._normed(x, weight, eps, {}) if id(weight) in self._feeding else super().rms_norm(x, weight, eps)
 
     def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Any, Tensor]:
-        """See Ops. Return QuantizedRows, and the sum in bfloat16."""
-        if weight is self._final_norm:
+        """See Ops. Return QuantizedRows before products, and the sum in bfloat16."""
+        if id(weight) not in self._feeding:
             return super().add_rms_norm(x, residual, weight, eps)
         total = torch.empty_like(x)
         return self._normed(x, weight, eps, {"residual": residual, "residual_out": total}), total
 
-    def silu_mul(self, gate: Tensor, up: Tensor) -> Any:
+    def gated(self, gate: Tensor, up: Tensor) -> Any:
         """See Ops. Return QuantizedRows."""
         out = self._row_products.scratch(*gate.shape)
         args = GatedRows(
@@ -76,7 +77,7 @@ class FusedRowCodeOps(RowCodeOps):
             gate_stride=gate.stride(0),
             up_stride=up.stride(0),
             dtype=Dtype.BFLOAT16,
-            activation=Gate.SILU,
+            activation=Gate[self._spec.gate],
             codes=self._codes.kind,
         )
         self._device.launch("gated_rows", args)

@@ -123,7 +123,7 @@ class CudaRunner(ModelRunner[CudaModel]):
 
     def _workspace(self, model: CudaModel) -> int:
         steps = StepRunner(model, model.pool(1))
-        mixed = largest_step(self._plan, len(model.rotary.cos))
+        mixed = largest_step(self._plan, model.positions.length)
         taken = [model.device.taken(partial(steps.run, each)) for each in (mixed, [mixed[-1]] * len(mixed))]
         if FLASH in model.plain:  # Flash attention runs only for prompts that begin, unlike the mixed step's.
             begun = [replace(mixed[0], start=0), *mixed[1:]]

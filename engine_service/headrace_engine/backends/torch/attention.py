@@ -10,6 +10,7 @@ position alone, and masked keys add exactly 0: chunks, other rows and padding ch
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -26,8 +27,23 @@ def blocks_per_tile(block_size: int) -> int:
     return max(1, KEY_TILE // block_size)
 
 
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Products of queries and keys.
+
+    Attributes:
+        scale: multiplies them.
+        soft_cap: they become soft_cap · tanh(score / soft_cap); 0: they stay.
+        window: maximum number of positions that a row attends to, its own included; None: all.
+    """
+
+    scale: float
+    soft_cap: float = 0.0
+    window: int | None = None
+
+
 def paged_attention(
-    q: Tensor, keys: Entries, values: Entries, batch: TorchBatch, block_size: int, window: int | None
+    q: Tensor, keys: Entries, values: Entries, batch: TorchBatch, block_size: int, scores: Scores
 ) -> Tensor:
     """Compute causal attention of each row to its own sequence.
 
@@ -36,28 +52,26 @@ def paged_attention(
         keys, values: the pool of one layer.
         batch: the rows.
         block_size: tokens per block.
-        window: maximum number of positions that a row attends to, its own included; None: all.
+        scores: their scale, and the positions that a row attends to.
 
     Returns: [rows, heads, head_dim] in q's type; computed in float32.
     """
-    scaled = keys.queries(q.float() / math.sqrt(q.shape[-1]))
-    return attention_of(scaled, keys, values, batch, block_size, window)[..., : q.shape[-1]].to(q.dtype)
+    scaled = keys.queries(q.float() * scores.scale)
+    return attention_of(scaled, keys, values, batch, block_size, scores)[..., : q.shape[-1]].to(q.dtype)
 
 
 def attention_of(
-    scaled: Tensor, keys: Entries, values: Entries, batch: TorchBatch, block_size: int, window: int | None
+    scaled: Tensor, keys: Entries, values: Entries, batch: TorchBatch, block_size: int, scores: Scores
 ) -> Tensor:
-    """Compute the same for float32 queries, divided by the root of head_dim and prepared by `Entries.queries`."""
+    """Compute the same for float32 queries that are scaled already, and prepared by `Entries.queries`."""
     tiled = scaled.new_zeros(batch.num_tiles * QUERY_TILE, *scaled.shape[1:])
     tiled[batch.tile_rows] = scaled
     tiled = tiled.unflatten(0, (batch.num_tiles, QUERY_TILE))
-    out = torch.cat([_attend(tiled, keys, values, group, block_size, window) for group in batch.groups])
+    out = torch.cat([_attend(tiled, keys, values, group, block_size, scores) for group in batch.groups])
     return values.outputs(out.flatten(0, 1)[batch.tile_rows])
 
 
-def _attend(
-    tiled: Tensor, keys: Entries, values: Entries, group: TileGroup, block_size: int, window: int | None
-) -> Tensor:
+def _attend(tiled: Tensor, keys: Entries, values: Entries, group: TileGroup, block_size: int, rules: Scores) -> Tensor:
     """Compute the attention of one group of tiles: [tiles, QUERY_TILE, heads, head_dim]."""
     tiles, kv_heads = len(group.context), keys.tensors[0].shape[1]
     q = tiled[group.first_tile : group.first_tile + tiles]
@@ -66,10 +80,13 @@ def _attend(
     best = q.new_full((*q.shape[:-1], 1), torch.finfo(torch.float32).min)
     total, mixed = torch.zeros_like(best), torch.zeros_like(q)
     step = blocks_per_tile(block_size)
-    for first in range(_first_block(group, window, block_size), group.tables.shape[1], step):
+    for first in range(_first_block(group, rules.window, block_size), group.tables.shape[1], step):
         table = group.tables[:, first : first + step]
         at = first * block_size + torch.arange(step * block_size, device=q.device)
-        scores = _scores(q, keys.gather(table)).masked_fill(_hidden(at, group, window), -math.inf)
+        scores = _scores(q, keys.gather(table))
+        if rules.soft_cap:
+            scores = rules.soft_cap * torch.tanh(scores / rules.soft_cap)
+        scores = scores.masked_fill(_hidden(at, group, rules.window), -math.inf)
         higher = torch.maximum(best, scores.amax(-1, keepdim=True))
         shrink, weights = torch.exp(best - higher), torch.exp(scores - higher)
         v = values.gather(table)

@@ -16,7 +16,7 @@ from headrace_engine.backends.torch.batch import TorchBatch
 from headrace_engine.backends.torch.device import TORCH_DTYPES, choose_device, choose_dtype
 from headrace_engine.backends.torch.kv_pool import KvPool, token_bytes
 from headrace_engine.backends.torch.ops import TorchOps
-from headrace_engine.backends.torch.rope import RotaryTable
+from headrace_engine.backends.torch.rope import Positions
 from headrace_engine.commands import CorePlan
 from headrace_engine.config import ComputeDtype, ComputeUnit, KvCacheMode
 from headrace_engine.core.runner import Progress
@@ -34,7 +34,7 @@ class LoadedModel:
     Attributes:
         spec: with the caller's rotary scaling applied.
         weights: tensors by canonical name.
-        rotary: tables of all positions that the plan allows.
+        positions: tables of all positions that the plan allows.
         num_threads: number of compute threads on the host.
         kv_mode: storage of keys and values.
     """
@@ -44,7 +44,7 @@ class LoadedModel:
     dtype: ComputeDtype
     spec: DecoderSpec
     weights: Mapping[str, Tensor]
-    rotary: RotaryTable
+    positions: Positions
     num_threads: int
     kv_mode: KvCacheMode = KvCacheMode.DEFAULT
 
@@ -55,8 +55,8 @@ class LoadedModel:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the weights on the device, and of the rotary tables."""
-        return sum(tensor.nbytes for tensor in self.weights.values()) + self.rotary.nbytes
+        """Bytes of the weights on the device, and of the tables of positions."""
+        return sum(tensor.nbytes for tensor in self.weights.values()) + self.positions.nbytes
 
     @property
     def itemsize(self) -> int:
@@ -74,7 +74,7 @@ class LoadedModel:
 
     def decoder(self, pool: KvPool) -> Decoder[Tensor, TorchBatch]:
         """Return a decoder over a pool."""
-        return Decoder(self.spec, TorchOps(self.spec, self.rotary, pool, self.device), self.weights)
+        return Decoder(self.spec, TorchOps(self.spec, self.positions, pool, self.device), self.weights)
 
 
 def load_model(plan: CorePlan, progress: Progress) -> LoadedModel:
@@ -89,13 +89,13 @@ def load_model(plan: CorePlan, progress: Progress) -> LoadedModel:
     unit, device = choose_device(plan)
     files = open_planned(plan)
     spec = files.spec
-    rotary = RotaryTable(spec.rope, positions_on(plan, spec, device), device)
+    positions = Positions(spec, positions_on(plan, spec, device), device)
     dtype = choose_dtype(plan, files, unit)
     _check_memory(files, dtype, device)
     num_threads = plan.num_threads or compute_threads()
     torch.set_num_threads(num_threads)
     weights = load_weights(files, TORCH_DTYPES[dtype], device, progress)
-    return LoadedModel(unit, device, dtype, spec, weights, rotary, num_threads, plan.kv_cache_mode)
+    return LoadedModel(unit, device, dtype, spec, weights, positions, num_threads, plan.kv_cache_mode)
 
 
 def positions_on(plan: CorePlan, spec: DecoderSpec, device: torch.device) -> int:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from headrace_engine.backends.torch import batch as batches
-from headrace_engine.backends.torch.attention import blocks_per_tile, paged_attention
+from headrace_engine.backends.torch.attention import Scores, blocks_per_tile, paged_attention
 from headrace_engine.backends.torch.batch import TorchBatch
 from headrace_engine.backends.torch.kv_pool import KvPool
 from headrace_engine.backends.torch.linear import linear
-from headrace_engine.backends.torch.rope import RotaryTable
+from headrace_engine.backends.torch.rope import Positions
 from headrace_engine.models.decoder import Batch
-from headrace_engine.models.spec import DecoderSpec
+from headrace_engine.models.spec import DecoderSpec, GateKind, QkNorm
+
+GATES: Mapping[GateKind, Callable[[Tensor], Tensor]] = {
+    GateKind.SILU: torch.nn.functional.silu,
+    GateKind.GELU: torch.nn.functional.gelu,
+    GateKind.GELU_TANH: partial(torch.nn.functional.gelu, approximate="tanh"),
+}
 
 
 class TorchOps:
@@ -22,14 +29,14 @@ class TorchOps:
 
     Args:
         spec: the decoder.
-        rotary: tables of all positions.
+        positions: tables of all positions.
         pool: keys and values.
         device: the device that holds the tensors.
     """
 
-    def __init__(self, spec: DecoderSpec, rotary: RotaryTable, pool: KvPool, device: torch.device) -> None:
-        self._head_dim = spec.head_dim
-        self._rotary = rotary
+    def __init__(self, spec: DecoderSpec, positions: Positions, pool: KvPool, device: torch.device) -> None:
+        self._spec = spec
+        self._positions = positions
         self._pool = pool
         self._device = device
 
@@ -59,31 +66,41 @@ class TorchOps:
         """See Ops. One after the other."""
         return [linear(x, weight, bias) for weight, bias in projections]
 
-    def rotate(self, q: Tensor, k: Tensor, batch: TorchBatch) -> tuple[Tensor, Tensor]:
+    def append_kv(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, batch: TorchBatch, norms: tuple[Tensor, Tensor] | None
+    ) -> Tensor:
         """See Ops."""
-        q, k = (self._rotary.rotate(self._heads(x), batch.positions).flatten(1) for x in (q, k))
-        return q, k
-
-    def append_kv(self, layer: int, k: Tensor, v: Tensor, batch: TorchBatch) -> None:
-        """See Ops."""
-        self._pool.keys[layer].put(batch.blocks, batch.offsets, self._heads(k))
+        if norms is not None:
+            q, k = (head_normed(x, weight, self._spec) for x, weight in zip((q, k), norms, strict=True))
+        q, k = (self._positions.rotate(layer, self._heads(x), batch.positions) for x in (q, k))
+        self._pool.keys[layer].put(batch.blocks, batch.offsets, k)
         self._pool.values[layer].put(batch.blocks, batch.offsets, self._heads(v))
+        return self._positions.scale(q, batch.positions).flatten(1)
 
-    def paged_attention(self, layer: int, q: Tensor, batch: TorchBatch, window: int | None) -> Tensor:
+    def paged_attention(self, layer: int, q: Tensor, batch: TorchBatch) -> Tensor:
         """See Ops."""
         keys, values = self._pool.keys[layer], self._pool.values[layer]
-        return paged_attention(self._heads(q), keys, values, batch, self._pool.block_size, window).flatten(1)
+        scores = Scores(self._spec.score_scale, self._spec.attention_soft_cap, self._spec.layers[layer].window)
+        return paged_attention(self._heads(q), keys, values, batch, self._pool.block_size, scores).flatten(1)
 
-    def silu_mul(self, gate: Tensor, up: Tensor) -> Tensor:
+    def gated(self, gate: Tensor, up: Tensor) -> Tensor:
         """See Ops."""
-        return torch.nn.functional.silu(gate) * up
+        return GATES[self._spec.gate](gate) * up
+
+    def scaled(self, x: Tensor, scale: float, soft_cap: float) -> Tensor:
+        """See Ops."""
+        return scaled(x, scale, soft_cap)
+
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        """See Ops."""
+        return x + y
 
     def select_rows(self, x: Tensor, batch: TorchBatch) -> Tensor:
         """See Ops."""
         return x[batch.logits_rows]
 
     def _heads(self, x: Tensor) -> Tensor:
-        return x.view(len(x), -1, self._head_dim)
+        return x.view(len(x), -1, self._spec.head_dim)
 
 
 def normed(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -91,3 +108,15 @@ def normed(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     wide = x.float()
     scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
     return weight * (wide * scale).to(x.dtype)
+
+
+def head_normed(x: Tensor, weight: Tensor, spec: DecoderSpec) -> Tensor:
+    """Return the RMSNorm of each head of queries or keys [rows, width], or of all together, as the spec says."""
+    if spec.qk_norm is QkNorm.WHOLE:
+        return normed(x, weight, spec.norm_eps)
+    return normed(x.unflatten(1, (-1, spec.head_dim)), weight, spec.norm_eps).flatten(1)
+
+
+def scaled(x: Tensor, scale: float, soft_cap: float) -> Tensor:
+    """See Ops.scaled."""
+    return soft_cap * torch.tanh(x * (scale / soft_cap)) if soft_cap else x * scale

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace_engine.models.config_fields import INT32, ConfigFields
-from headrace_engine.models.rope import rope_from_config, rope_from_metadata
-from headrace_engine.models.spec import DecoderSpec
+from headrace_engine.models.rope.reading import rope_from_config, rope_from_metadata
+from headrace_engine.models.spec import DecoderSpec, LayerSpec
 
 MAX_LAYERS = 1_000
 """Maximum number of layers: more than any decoder has, so that a larger number is a damaged config."""
@@ -46,28 +46,31 @@ class Family:
     interleaved_in_gguf: bool = False
 
 
-def decoder_from_config(config: ConfigFields, architecture: str) -> DecoderSpec:
+def decoder_from_config(config: ConfigFields, architecture: str, *, head_dim: int | None = None) -> DecoderSpec:
     """Read the fields of a config.json that Llama-like models share.
+
+    Args:
+        head_dim: size of a head where the config names none; None: the hidden size shared among the heads.
 
     Raises:
         BadModel: a field is absent, of the wrong type or not supported; names it.
     """
     _check_activation(config)
     hidden, heads = config.integer("hidden_size"), config.integer("num_attention_heads")
-    head_dim = _head_dim(config, hidden, heads)
+    head_dim = _head_dim(config, hidden, heads, head_dim)
     _check_width(config, "num_attention_heads", heads, head_dim)
     max_length = config.integer("max_position_embeddings")
     return DecoderSpec(
         architecture=architecture,
         vocab_size=config.integer("vocab_size"),
         hidden_size=hidden,
-        num_layers=config.integer("num_hidden_layers", maximum=MAX_LAYERS),
         num_heads=heads,
         num_kv_heads=_kv_heads(config, "num_key_value_heads", heads),
         head_dim=head_dim,
         intermediate_size=config.integer("intermediate_size"),
         norm_eps=config.number("rms_norm_eps", 1e-6),
-        rope=rope_from_config(config, head_dim, max_length),
+        ropes=(rope_from_config(config, head_dim, max_length),),
+        layers=same_layers(config.integer("num_hidden_layers", maximum=MAX_LAYERS)),
         max_length=max_length,
         tied_head=config.flag("tie_word_embeddings", False),
     )
@@ -87,25 +90,39 @@ def decoder_from_metadata(metadata: ConfigFields, architecture: str, hints: Gguf
         architecture=architecture,
         vocab_size=metadata.integer("vocab_size", hints.vocab_size),
         hidden_size=hidden,
-        num_layers=layers,
         num_heads=heads,
         num_kv_heads=_kv_heads(metadata, "attention.head_count_kv", heads),
         head_dim=head_dim,
         intermediate_size=metadata.integer("feed_forward_length"),
         norm_eps=metadata.number("attention.layer_norm_rms_epsilon"),
-        rope=rope_from_metadata(metadata, head_dim, hints.frequency_factors),
+        ropes=(rope_from_metadata(metadata, head_dim, hints.frequency_factors),),
+        layers=same_layers(layers, _gguf_window(metadata)),
         max_length=metadata.integer("context_length"),
         qkv_bias="blk.0.attn_q.bias" in hints.names,
         output_bias="blk.0.attn_output.bias" in hints.names,
         mlp_bias="blk.0.ffn_gate.bias" in hints.names,
         tied_head="output.weight" not in hints.names,
-        windows=uniform_windows(layers, _gguf_window(metadata)),
     )
 
 
-def uniform_windows(layers: int, window: int | None) -> tuple[int | None, ...]:
-    """Return the same window for every layer; empty without a window."""
-    return () if window is None else (window,) * layers
+def same_layers(count: int, window: int | None = None) -> tuple[LayerSpec, ...]:
+    """Return layers with the same window."""
+    return (LayerSpec(window=window),) * count
+
+
+def sliding_layers(config: ConfigFields, count: int) -> list[bool] | None:
+    """Return by layer whether `layer_types` says that it has a window; None if the field is absent.
+
+    Raises:
+        BadModel: the field is not a list of `count` known types.
+    """
+    kinds = config.get("layer_types")
+    if kinds is None:
+        return None
+    known = ("full_attention", "sliding_attention")
+    if not isinstance(kinds, list) or len(kinds) != count or any(kind not in known for kind in kinds):
+        raise config.error("layer_types", f"must list {count} of {', '.join(known)}")
+    return [kind == "sliding_attention" for kind in kinds]
 
 
 def check_absent(metadata: ConfigFields, names: Sequence[str]) -> None:
@@ -125,10 +142,10 @@ def _check_activation(config: ConfigFields) -> None:
         raise config.error("hidden_act", "is not supported; supported is silu")
 
 
-def _head_dim(config: ConfigFields, hidden: int, heads: int) -> int:
-    if config.get("head_dim") is None and hidden % heads:
+def _head_dim(config: ConfigFields, hidden: int, heads: int, default: int | None) -> int:
+    if config.get("head_dim") is None and default is None and hidden % heads:
         raise config.error("num_attention_heads", f"does not divide hidden_size = {hidden}, and there is no head_dim")
-    head_dim = config.integer("head_dim", hidden // heads)
+    head_dim = config.integer("head_dim", default or hidden // heads)
     if head_dim % 2:
         raise config.error("head_dim", f"must be even, not {head_dim}, for rotary embeddings")
     return head_dim

@@ -11,7 +11,7 @@ from headrace_engine.models.families.family import (
     check_absent,
     decoder_from_config,
     decoder_from_metadata,
-    uniform_windows,
+    same_layers,
 )
 from headrace_engine.models.layout import GGUF_NAMES, HF_NAMES
 from headrace_engine.models.spec import DecoderSpec
@@ -43,7 +43,7 @@ def _mistral(config: ConfigFields) -> DecoderSpec:
     spec = decoder_from_config(config, "MistralForCausalLM")
     if config.has("sliding_window") and config.get("sliding_window") is None:
         return spec
-    return replace(spec, windows=uniform_windows(spec.num_layers, config.integer("sliding_window", _MISTRAL_WINDOW)))
+    return replace(spec, layers=same_layers(spec.num_layers, config.integer("sliding_window", _MISTRAL_WINDOW)))
 
 
 def _gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:

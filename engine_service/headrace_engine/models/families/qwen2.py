@@ -11,9 +11,11 @@ from headrace_engine.models.families.family import (
     check_absent,
     decoder_from_config,
     decoder_from_metadata,
+    same_layers,
+    sliding_layers,
 )
 from headrace_engine.models.layout import GGUF_NAMES, HF_NAMES
-from headrace_engine.models.spec import DecoderSpec
+from headrace_engine.models.spec import DecoderSpec, LayerSpec
 
 _MAX_WINDOW_LAYERS = 28
 _WINDOW = 4_096
@@ -21,28 +23,20 @@ _WINDOW = 4_096
 
 def _qwen2(config: ConfigFields) -> DecoderSpec:
     spec = decoder_from_config(config, "Qwen2ForCausalLM")
-    return replace(spec, qkv_bias=True, windows=_windows(config, spec.num_layers))
+    return replace(spec, qkv_bias=True, layers=windowed_layers(config, spec.num_layers))
 
 
-def _windows(config: ConfigFields, layers: int) -> tuple[int | None, ...]:
-    """Return windows by layer_types if given, else in all layers from max_window_layers on; none if switched off."""
-    if not config.flag("use_sliding_window", False):
-        return ()
-    if config.has("sliding_window") and config.get("sliding_window") is None:
-        return ()
+def windowed_layers(config: ConfigFields, count: int) -> tuple[LayerSpec, ...]:
+    """Return layers with windows as `layer_types` says, else from max_window_layers on; none if switched off."""
+    windowless = config.has("sliding_window") and config.get("sliding_window") is None
+    if windowless or not config.flag("use_sliding_window", False):
+        return same_layers(count)
     window = config.integer("sliding_window", _WINDOW)
-    if config.get("layer_types") is not None:
-        return tuple(window if slides else None for slides in _sliding_layers(config, layers))
-    first = config.integer("max_window_layers", _MAX_WINDOW_LAYERS, minimum=0)
-    return tuple(window if index >= first else None for index in range(layers))
-
-
-def _sliding_layers(config: ConfigFields, layers: int) -> list[bool]:
-    kinds = config.get("layer_types")
-    known = ("full_attention", "sliding_attention")
-    if not isinstance(kinds, list) or len(kinds) != layers or any(kind not in known for kind in kinds):
-        raise config.error("layer_types", f"must list {layers} of {', '.join(known)}")
-    return [kind == "sliding_attention" for kind in kinds]
+    slides = sliding_layers(config, count)
+    if slides is None:
+        first = config.integer("max_window_layers", _MAX_WINDOW_LAYERS, minimum=0)
+        slides = [index >= first for index in range(count)]
+    return tuple(LayerSpec(window=window if slide else None) for slide in slides)
 
 
 def _gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:

@@ -97,9 +97,9 @@ def _spec(header: GgufHeader) -> tuple[Family, DecoderSpec]:
     )
     fields = ConfigFields(header.metadata, source, f"{architecture}.")
     spec = family.from_metadata[architecture](fields, hints)
-    factors = spec.rope.frequency_factors
-    if factors and len(factors) != spec.rope.dim // 2:
-        text = f"{_ROPE_FREQS} has {len(factors)} values, expected half of the head's size {spec.rope.dim}"
+    factors = spec.ropes[0].frequency_factors
+    if factors and len(factors) != spec.rotary_dim // 2:
+        text = f"{_ROPE_FREQS} has {len(factors)} values, expected half of the head's size {spec.rotary_dim}"
         raise BadModel(f"{source}: {text}")
     return family, spec
 

@@ -9,7 +9,7 @@ from headrace_engine.backends.cuda.device.buckets import bucket_of, bucket_sizes
 from headrace_engine.backends.cuda.device.cards import too_old
 from headrace_engine.backends.cuda.device.staging import Staging
 from headrace_engine.backends.cuda.weights.fused import side_by_side, spanning
-from headrace_engine.models.spec import DecoderSpec, RopeSpec
+from headrace_engine.models.spec import DecoderSpec, LayerSpec, RopeSpec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,7 +56,7 @@ def test_one_copy_moves_all_arrays_up_to_the_used_rows() -> None:
 
 
 def test_projections_of_one_input_become_slices_of_one_tensor() -> None:
-    spec = DecoderSpec("tiny", 32, 8, 2, 2, 1, 4, 12, 1e-5, RopeSpec(1e4, 4), 64, qkv_bias=True)
+    spec = DecoderSpec("tiny", 32, 8, 2, 1, 4, 12, 1e-5, (RopeSpec(1e4, 4),), (LayerSpec(),) * 2, 64, qkv_bias=True)
     rows = {"q": 8, "k": 4, "v": 4, "gate": 12, "up": 12, "o": 8}
     weights = {f"layers.{layer}.{name}": torch.randn(count, 8) for layer in (0, 1) for name, count in rows.items()}
     weights |= {f"layers.{layer}.{name}_bias": torch.randn(rows[name]) for layer in (0, 1) for name in "qkv"}

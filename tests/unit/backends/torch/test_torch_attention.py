@@ -6,7 +6,7 @@ import random
 
 import pytest
 import torch
-from headrace_engine.backends.torch.attention import KEY_TILE, blocks_per_tile, paged_attention
+from headrace_engine.backends.torch.attention import KEY_TILE, Scores, blocks_per_tile, paged_attention
 from headrace_engine.backends.torch.batch import QUERY_TILE, prepare
 from headrace_engine.backends.torch.kv_pool import Numbers
 from headrace_engine.models.decoder import Batch, Extent
@@ -53,7 +53,7 @@ class Paged:
         batch = Batch([0] * len(q), self.extents, [])
         prepared = prepare(batch, self.block_size, blocks_per_tile(self.block_size), CPU)
         keys, values = Numbers(self.keys.to(dtype)), Numbers(self.values.to(dtype))
-        return paged_attention(q, keys, values, prepared, self.block_size, window)
+        return paged_attention(q, keys, values, prepared, self.block_size, Scores(DIM**-0.5, window=window))
 
     def expected(self, window=None):
         return torch.cat([plain_attention(q, k, v, window) for q, k, v in self.sequences])

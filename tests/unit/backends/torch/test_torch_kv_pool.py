@@ -8,7 +8,7 @@ import torch
 from headrace_engine.backends.torch.hadamard import hadamard
 from headrace_engine.backends.torch.kv_pool import KvPool, QuantizedEntries, token_bytes
 from headrace_engine.config import KvCacheMode
-from headrace_engine.models.spec import DecoderSpec, RopeSpec
+from headrace_engine.models.spec import DecoderSpec, LayerSpec, RopeSpec
 from headrace_engine.native import Cpu, Kv
 from headrace_engine.native import load as load_native
 from native.kv_pool import hadamard_matrix
@@ -39,7 +39,7 @@ def core_pages(kv: Kv, k: np.ndarray, v: np.ndarray, run: list) -> tuple[OneProg
     run.append(cpu)
     program = OneProgram(
         cpu, {"q": k, "k": k, "v": v}, {"turned": HEADS * DIM},
-        lambda program, x: program.rope_append(0, x["q"], x["k"], x["v"], x["turned"], ones, none),
+        lambda program, x: program.rope_append(0, x["q"], x["k"], x["v"], x["turned"], (ones, none)),
         max_positions=TOKENS, heads=HEADS, kv_heads=HEADS, head_dim=DIM, block_size=16, kv=kv,
     )  # fmt: skip
     pool = program.pool(4)
@@ -139,7 +139,7 @@ def test_outliers_cost_the_other_entries_little():
 @pytest.mark.parametrize("mode", KvCacheMode)
 def test_what_was_not_finite_is_not_when_read(mode):
     """So that the sequence ends with an error, as it does where entries are numbers."""
-    spec = DecoderSpec("llama", 100, 64, 1, 2, 1, 16, 128, 1e-5, RopeSpec(1e4, 16), max_length=64)
+    spec = DecoderSpec("llama", 100, 64, 2, 1, 16, 128, 1e-5, (RopeSpec(1e4, 16),), (LayerSpec(),), max_length=64)
     pool = KvPool(spec, 1, 16, mode, torch.float32, CPU)
     x = torch.ones(2, 1, 16)
     x[0, 0, 3], x[1, 0, 5] = torch.nan, torch.inf

@@ -41,6 +41,8 @@ def orders_of(info: TensorInfo, spec: DecoderSpec) -> Orders:
     if part == "o":
         return Orders(columns=_head_order(spec.num_heads, spec, interleaved=False))
     heads = {"q": spec.num_heads, "k": spec.num_kv_heads, "v": spec.num_kv_heads}.get(part.removesuffix("_bias"))
+    if part in ("q_norm", "k_norm"):
+        heads = info.shape[0] // spec.head_dim
     if heads is None:
         return Orders()
     return Orders(rows=_head_order(heads, spec, interleaved=info.interleaved_heads > 0))

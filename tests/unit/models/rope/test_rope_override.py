@@ -5,26 +5,26 @@ from __future__ import annotations
 import pytest
 from headrace_engine.config import RopeScaling, RopeScalingType
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.models.rope import apply_rope_scaling
+from headrace_engine.models.rope.override import apply_rope_scaling
 from unit.models.test_families import LLAMA3, read
 
 
 def test_linear_stretches_the_length() -> None:
     spec = apply_rope_scaling(read(), RopeScaling(RopeScalingType.LINEAR, factor=2.5))
-    assert (spec.rope.scaling, spec.rope.factor, spec.rope.theta) == (RopeScalingType.LINEAR, 2.5, 50_000.0)
+    assert (spec.ropes[0].scaling, spec.ropes[0].factor, spec.ropes[0].theta) == (RopeScalingType.LINEAR, 2.5, 50_000.0)
     assert spec.max_length == 10_240
 
 
 def test_llama3_takes_the_models_length_and_the_usual_factors() -> None:
     spec = apply_rope_scaling(read(), RopeScaling(RopeScalingType.LLAMA3, factor=4))
-    rope = spec.rope
+    rope = spec.ropes[0]
     assert (rope.low_freq_factor, rope.high_freq_factor, rope.original_max_length) == (1.0, 4.0, 4096)
     assert spec.max_length == 16_384
 
 
 def test_llama3_keeps_the_models_own_factors() -> None:
     scaled = read(rope_scaling={"rope_type": "llama3", **LLAMA3, "high_freq_factor": 3.0})
-    rope = apply_rope_scaling(scaled, RopeScaling(RopeScalingType.LLAMA3, factor=2)).rope
+    rope = apply_rope_scaling(scaled, RopeScaling(RopeScalingType.LLAMA3, factor=2)).ropes[0]
     assert (rope.factor, rope.high_freq_factor, rope.original_max_length) == (2, 3.0, 1024)
 
 

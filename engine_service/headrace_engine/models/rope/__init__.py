@@ -1,0 +1,1 @@
+"""Rotary position embedding: as files and callers describe it, and its tables."""
