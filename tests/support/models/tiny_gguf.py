@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 
 SPACE = "\u2581"
 _PIECES = (f"{SPACE}the", f"{SPACE}hello", "world", f"{SPACE}is", "ing", f"{SPACE}water", f"{SPACE}{SPACE}", "12")
-ARCHITECTURES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2"}
+ARCHITECTURES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
 
 
 def write_gguf(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,15 @@ def make_tiny_qwen2(path: Path | str, *, shards: int = 1, seed: int = 0, **overr
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     return _make(Path(path), Qwen2ForCausalLM, Qwen2Config(**_sizes(overrides)), shards, seed)
+
+
+def make_tiny_family(path: Path | str, name: str, *, shards: int = 1, seed: int = 0, **overrides: Any) -> Path:
+    """Write a model of one of FAMILIES; overrides go to its config."""
+    import transformers
+
+    prefix, settings = FAMILIES[name]
+    config = getattr(transformers, f"{prefix}Config")(**_sizes({**settings, **overrides}))
+    return _make(Path(path), getattr(transformers, f"{prefix}ForCausalLM"), config, shards, seed)
 
 
 def make_tiny_tokenizer(path: Path | str) -> Path:
@@ -176,6 +186,12 @@ def _chain(chars: list[str]) -> Iterator[tuple[str, str]]:
         yield "".join(chars[:end]), chars[end]
 
 
+FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "qwen3": ("Qwen3", {"head_dim": 24}),
+    "qwen3 biases": ("Qwen3", {"head_dim": 32, "attention_bias": True, "tie_word_embeddings": True}),
+}
+"""What families have of their own: the prefix of transformers' classes, and settings by which it matters."""
+
 DECODER_VARIANTS: dict[str, tuple[Callable[..., Path], dict[str, Any]]] = {
     "llama": (make_tiny_llama, {}),
     "llama tied": (make_tiny_llama, {"tie_word_embeddings": True}),
@@ -192,6 +208,10 @@ DECODER_VARIANTS: dict[str, tuple[Callable[..., Path], dict[str, Any]]] = {
     "mistral window": (make_tiny_mistral, {"sliding_window": 20}),
     "qwen2 window in one layer": (
         make_tiny_qwen2,
+        {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1, "layer_types": None},
+    ),
+    "qwen3 window in one layer": (
+        partial(make_tiny_family, name="qwen3"),
         {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1, "layer_types": None},
     ),
 }

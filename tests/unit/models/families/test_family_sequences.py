@@ -1,0 +1,81 @@
+"""Every family against transformers: sequences that share, wait and begin again, from either format of files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.backends.cpu_sequences import CpuLanes, cpu_model
+from support.backends.torch_sequences import Lane, Lanes, load, random_ids, reference
+from support.models.tiny_gguf import ARCHITECTURES
+from support.models.tiny_models import FAMILIES, make_tiny_family, make_tiny_gguf, read_json
+
+COUNT = 20
+PROMPT = random_ids(37, seed=1)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, torch.Tensor, list[int]]]:
+    """What was made of each family so far: its files, and what transformers says to the prompt."""
+    return {}
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request: pytest.FixtureRequest, made: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Files, logits before each generated id, and the ids."""
+    name = request.param
+    if name not in made:
+        path = make_tiny_family(tmp_path_factory.mktemp("family"), name)
+        prompt = torch.tensor([PROMPT])
+        ids = reference(path).generate(prompt, max_new_tokens=COUNT, do_sample=False, eos_token_id=None)
+        with torch.inference_mode():
+            logits = reference(path)(ids[:, :-1]).logits[0]
+        made[name] = path, logits[len(PROMPT) - 1 :], ids[0].tolist()
+    return made[name]
+
+
+@contextmanager
+def opened(backend: str, path: Path) -> Iterator[Lanes]:
+    """Sequences on a backend, in float32."""
+    if backend == "torch":
+        yield Lanes(load(path))
+        return
+    with cpu_model(path, dtype="FLOAT32") as model:
+        yield CpuLanes(model)
+
+
+def check(lane: Lane, expected: tuple[Path, torch.Tensor, list[int]], first: int = 0) -> None:
+    """The ids of transformers, and logits near its own, from a generated id on."""
+    _, logits, ids = expected
+    assert lane.ids[: len(ids)] == ids
+    torch.testing.assert_close(torch.stack(lane.scores)[: COUNT - first], logits[first:], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "torch"])
+def test_sequences_are_those_of_transformers(backend: str, family: Any) -> None:
+    """In one chunk; n > 1, after a cached prefix, in chunks; and computed again after preemption."""
+    with opened(backend, family[0]) as lanes:
+        whole = lanes.add(PROMPT, room=COUNT)
+        lanes.greedy([whole], COUNT)
+        shared = [lanes.add(PROMPT, room=COUNT, shared=whole, shared_tokens=32) for _ in range(2)]
+        chunked = lanes.add(PROMPT, room=COUNT)
+        lanes.greedy([chunked, *shared], COUNT, chunk=5, stagger=2)
+        again = lanes.add(whole.ids[: len(PROMPT) + 9], room=COUNT)
+        lanes.greedy([again], COUNT - 9)
+    for lane in (whole, chunked, *shared):
+        check(lane, family)
+    check(again, family, first=9)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "torch"])
+def test_gguf_files_of_the_same_weights_say_the_same(backend: str, family: Any, tmp_path: Path) -> None:
+    if read_json(family[0] / "config.json")["model_type"] not in ARCHITECTURES:
+        pytest.skip("no converter writes this family as GGUF")
+    with opened(backend, make_tiny_gguf(tmp_path / "tiny.gguf", family[0])) as lanes:
+        lane = lanes.add(PROMPT, room=COUNT)
+        lanes.greedy([lane], COUNT)
+    check(lane, family)
