@@ -39,6 +39,23 @@ def not_supported(field: str, value: Any, advice: str) -> InvalidRequestError:
     )
 
 
+def matched(given: Mapping[str, Any], unmatched: Mapping[str, tuple[tuple[Any, ...], str]]) -> dict[str, Any]:
+    """Return the fields that have a counterpart.
+
+    Args:
+        given: fields of the other system.
+        unmatched: those without a counterpart: the values that they may have, and what to do instead of another.
+
+    Raises:
+        InvalidRequestError: a field without a counterpart has another value.
+    """
+    for name in unmatched.keys() & given.keys():
+        allowed, advice = unmatched[name]
+        if given[name] not in (None, *allowed):
+            raise not_supported(name, given[name], advice)
+    return {name: value for name, value in given.items() if name not in unmatched}
+
+
 def in_their_names(error: InvalidRequestError, theirs: Mapping[str, str]) -> InvalidRequestError:
     """Return an error of a request or an install with the other system's names of fields before ours.
 

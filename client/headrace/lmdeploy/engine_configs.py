@@ -10,7 +10,7 @@ from headrace_proto.v1 import runtime_pb2
 
 from headrace._values.fill import invalid
 from headrace.compat.counterparts import not_supported, warn_caller
-from headrace.lmdeploy.config import Config
+from headrace.compat.keyword_config import KeywordConfig
 
 _CACHE_FOLDER = "models are kept in the cache of the engine's host: set HF_HOME where it runs"
 _KV_BITS = {0: "DEFAULT", 4: "UINT4", 8: "INT8"}
@@ -82,7 +82,7 @@ class PytorchFields(EngineFields, total=False):
     adapters: Mapping[str, str] | None
 
 
-class EngineConfig(Config):
+class EngineConfig(KeywordConfig):
     """What both engine configs share; `build()` returns keywords for `install_model`."""
 
     message: ClassVar[type[Message]] = runtime_pb2.RuntimeConfig

@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 from headrace_proto.v1 import generation_pb2
 
 from headrace._values.fill import invalid
-from headrace.lmdeploy.config import Config
+from headrace.compat.keyword_config import KeywordConfig
 
 
 class GenerationFields(TypedDict, total=False):
@@ -75,7 +75,7 @@ _WRAPPER = ("name", "schema", "description", "strict")
 """Keys of the object that contains the schema in LMDeploy."""
 
 
-class GenerationConfig(Config):
+class GenerationConfig(KeywordConfig):
     """A generation config with LMDeploy's names; `build()` returns keywords for `start_request` and `generate`.
 
     A field that is not given has LMDeploy's default; one that is None has the model's default. Fields are attributes

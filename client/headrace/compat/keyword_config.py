@@ -1,4 +1,4 @@
-"""Configs whose fields are keywords and attributes under LMDeploy's names."""
+"""Configs whose fields are keywords and attributes, under the names of another system."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from headrace._values.builders import ConfigBuilder
-from headrace.compat.counterparts import not_supported
+from headrace.compat.counterparts import matched
 
 
-class Config(ConfigBuilder):
-    """A config as LMDeploy has it: fields are keywords, and attributes that can be read and set.
+class KeywordConfig(ConfigBuilder):
+    """A config whose fields are keywords, and attributes that can be read and set.
 
-    A field that is not given has LMDeploy's default; one that is None has ours. Headrace's own fields are accepted too.
+    A field that is not given has the other system's default; one that is None has ours. Headrace's own fields are
+    accepted too.
 
     Raises:
         TypeError, AttributeError: there is no such keyword or attribute; a similar one is named.
@@ -20,7 +21,7 @@ class Config(ConfigBuilder):
     """
 
     defaults: ClassVar[Mapping[str, Any]] = {}
-    """LMDeploy's defaults."""
+    """The other system's defaults."""
 
     unmatched: ClassVar[Mapping[str, tuple[tuple[Any, ...], str]]] = {}
     """Fields without a counterpart: the values that they may have, and what to do instead of another."""
@@ -32,12 +33,7 @@ class Config(ConfigBuilder):
 
     def update(self, fields: Mapping[str, Any]) -> Self:
         """Set several fields; set none of them if one is invalid."""
-        for name in self.unmatched.keys() & fields.keys():
-            allowed, advice = self.unmatched[name]
-            if fields[name] not in (None, *allowed):
-                raise not_supported(name, fields[name], advice)
-        matched = {name: value for name, value in fields.items() if name not in self.unmatched}
-        super().update(self.translated(matched))
+        super().update(self.translated(matched(fields, self.unmatched)))
         self._given = {**self._given, **fields}
         return self
 
