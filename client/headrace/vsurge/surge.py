@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
+from headrace._base.refused_names import RefusedNames
 from headrace._base.retry import RetryPolicy
 from headrace._values.fill import invalid
 from headrace.client import Client
@@ -29,20 +30,10 @@ _UNMATCHED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "verbose": ((True, False), "set the levels of the loggers headrace and headrace_engine"),
     "prefill_lengths": ((), "nothing is compiled for lengths: give max_prefill_length"),
 }
-_REFUSED = {
-    "driver": "the engine is reached with client",
-    "pause": "use client.stop_model, which lets running requests end",
-    "resume": "use start",
-    "replace_graphstate": "install a model of another name, and release this one",
-    "get_device_memory_stats": "use client.get_model(vsurge_name)[0].effective",
-    "get_vdriver_metrics": "use client.engine_stats(vsurge_name)",
-    "generate_once": "use generate",
-    "complete": "use generate with stream=True",
-}
 _PROBE = "The wheel turns: 1234.5 – é 水 🙂\n  two  spaces"
 
 
-class vSurge:  # noqa: N801
+class vSurge(RefusedNames):  # noqa: N801
     """Generates text with one model. Made by `from_model`.
 
     As a context manager it stops on exit.
@@ -52,6 +43,17 @@ class vSurge:  # noqa: N801
         vsurge_name: name of the model for the client's methods.
         processor: the tokenizer that it was made with.
     """
+
+    refused: ClassVar[Mapping[str, str]] = {
+        "driver": "the engine is reached with client",
+        "pause": "use client.stop_model, which lets running requests end",
+        "resume": "use start",
+        "replace_graphstate": "install a model of another name, and release this one",
+        "get_device_memory_stats": "use client.get_model(vsurge_name)[0].effective",
+        "get_vdriver_metrics": "use client.engine_stats(vsurge_name)",
+        "generate_once": "use generate",
+        "complete": "use generate with stream=True",
+    }
 
     def __init__(self, client: Client, name: str, model: Model, processor: Any, extra_eos: Sequence[int]) -> None:
         self.client = client
@@ -195,10 +197,6 @@ class vSurge:  # noqa: N801
             self.stop()
         finally:
             self.close()
-
-    def __getattr__(self, name: str) -> Any:
-        advice = f": {_REFUSED[name]}" if name in _REFUSED else ""
-        raise AttributeError(f"vSurge has no {name!r}{advice}", name=name, obj=self)
 
     def _start(self, text: str, params: SamplingParams) -> Start:
         fields = params.build()

@@ -55,7 +55,7 @@ def test_the_page_runs_from_top_to_bottom(tiny: Path, address: str | None, capsy
     updates = re.split(r"^Streaming Update for Prompt ", capsys.readouterr().out, flags=re.MULTILINE)[1:]
     for number in ("1", "2"):
         texts = [text.removesuffix("\n") for text in updates if text.startswith(f"{number}: ")]
-        assert len(texts) == len(updates) / 2 > 2
+        assert len(texts) == len(updates) / 2 >= 1
         assert all(later.startswith(text) for text, later in pairwise(texts))
     run(stop, changes, names)
     assert surge.client.list_models() == []
