@@ -158,7 +158,7 @@ def ours(costs: Costs, most: int, target: float | None) -> Step:
         seconds = costs.of([(each.computed, count) for each, count in rows])
         for row in schedule.rows:
             draws = row.count == row.sequence.remaining
-            scheduler.advance(row)
+            scheduler.advance(row.sequence, row.count)
             if draws:
                 scheduler.append(row.sequence, 1)
                 if row.sequence.finish_reason:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headrace_engine.config import ActivationQuant, ComputeDtype, ComputeUnit, WeightQuant
+from headrace_engine.config import ActivationQuant, ComputeDtype, ComputeUnit, Speculation, WeightQuant
 from headrace_engine.errors import FieldViolation, InvalidArgument
 
 Choices = Mapping[str, tuple[Any, ...]]
@@ -17,6 +17,7 @@ _TORCH: Choices = {
     "weight_quant": (WeightQuant.NONE,),
     "weight_quant_group_size": (),
     "activation_quant": (ActivationQuant.NONE,),
+    "speculation": (Speculation.OFF,),
 }
 _CPU: Choices = {
     "compute_unit": (ComputeUnit.CPU, ComputeUnit.CPU_NUMA),
@@ -28,6 +29,7 @@ _CUDA: Choices = {
     "weight_quant_group_size": (0, 32, 64, 128),
     "dtype": (ComputeDtype.AUTO, ComputeDtype.BFLOAT16),
     "block_size": _KERNEL_BLOCKS,
+    "speculation": (Speculation.OFF,),
 }
 CHOICES: Mapping[str, Choices] = {"torch": _TORCH, "cpu": _CPU, "cuda": _CUDA}
 

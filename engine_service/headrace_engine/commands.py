@@ -15,10 +15,14 @@ from headrace_engine.config import (
     KvCacheMode,
     ModelFormat,
     RopeScaling,
+    Speculation,
     WeightQuant,
 )
 from headrace_engine.generation_config import InterruptPolicy, LogitsProcessor
 from headrace_engine.sampling_params import LogitRules, SamplingParams
+
+MOST_ROWS = 16
+"""Maximum number of rows of a step with drafted ids: with more, a CPU multiplies quantized weights otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,8 @@ class CorePlan:
         stream_interval: minimum seconds between messages of tokens; outputs of faster steps are coalesced.
         step_target: seconds that a step beside running streams may take; 0: only max_prefill_tokens limits it; None:
             a few times what the streams take alone.
+        speculation: source of drafted ids.
+        max_drafts: maximum number of drafted ids of a sequence in a step.
     """
 
     path: str
@@ -76,6 +82,13 @@ class CorePlan:
     logits_processors: tuple[ProcessorFile, ...] = ()
     stream_interval: float = 0.0
     step_target: float | None = 0.0
+    speculation: Speculation = Speculation.OFF
+    max_drafts: int = 7
+
+    @property
+    def max_rows(self) -> int:
+        """Maximum number of rows of a step: one for each sequence, and one for each drafted id."""
+        return self.max_batch if self.speculation is Speculation.OFF else max(self.max_batch, MOST_ROWS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +113,7 @@ class AddSequence:
         owner: who started the request: grammars of several owners are compiled in turn.
         priority: higher is served first.
         interrupt_policy: RETURN ends it with INTERRUPTED where RESUME would preempt it for lack of blocks.
+        use_speculation: its ids may be drafted.
         prompt_logprobs: report prompt logprobs, with this many top logprobs; None: do not.
         scored: index of the first prompt token to report: an earlier core reported those before it.
         tensors: report the vectors of each token.
@@ -126,6 +140,7 @@ class AddSequence:
     use_prefix_cache: bool = True
     cache_salt: str = ""
     interrupt_policy: InterruptPolicy = InterruptPolicy.RESUME
+    use_speculation: bool = True
     prompt_logprobs: int | None = None
     scored: int = 0
     tensors: bool = False

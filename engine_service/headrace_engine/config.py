@@ -91,6 +91,14 @@ class Lease:
     ended: float | None = None
 
 
+class Speculation(StrEnum):
+    """Where drafted ids come from, which are checked together in one step."""
+
+    OFF = "OFF"
+    GRAMMAR = "GRAMMAR"
+    NGRAM = "NGRAM"
+
+
 @dataclass(frozen=True, slots=True)
 class Adapter:
     """A LoRA adapter that requests may name."""
@@ -135,6 +143,8 @@ class RuntimeConfig:
     max_lease: float | None = None
     default_seed: int | None = None
     max_result_bytes: int | None = None
+    speculation: Speculation | None = None
+    max_drafts: int | None = None
     adapters: tuple[Adapter, ...] = ()
     lora_max_num: int | None = None
     lora_max_rank: int | None = None

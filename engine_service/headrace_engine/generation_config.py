@@ -73,6 +73,7 @@ class GenerationConfig:
     skip_special_tokens: bool | None = None
     use_prefix_cache: bool | None = None
     cache_salt: str | None = None
+    use_speculation: bool | None = None
     priority: int | None = None
     deadline: float | None = None
     interrupt_policy: InterruptPolicy | None = None

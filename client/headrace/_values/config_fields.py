@@ -119,6 +119,8 @@ class GenerationFields(TypedDict, total=False):
         skip_special_tokens: Leave special tokens out of the text, never out of the ids. Default True.
         use_prefix_cache: Read and fill the prefix cache. Default True.
         cache_salt: Requests share cached prefixes only with those of the same salt. At most 1024 bytes. Default "".
+        use_speculation: Compute drafted ids of this request where the model was installed with speculation. Results are
+            the same without. Default True.
         priority: Higher is served first, also before prompts in progress. Of equal ones each has a share of every step,
             so that a short request starts in one of the next steps alongside any long prompt. No request waits for
             ever. Default 0.
@@ -170,6 +172,7 @@ class GenerationFields(TypedDict, total=False):
     skip_special_tokens: bool | None
     use_prefix_cache: bool | None
     cache_salt: str | None
+    use_speculation: bool | None
     priority: int | None
     deadline: Seconds | None
     interrupt_policy: Literal["RESUME", "RETURN"] | None
@@ -236,6 +239,9 @@ class InstallFields(TypedDict, total=False):
         max_result_bytes: Bytes that one owner's requests to this model may take: their logs, and what they brought
             (prompt, config, stops, rules, response format) beyond 1024 bytes each; after the last token, the logs and
             the config. At least 1. Default 268435456.
+        speculation: Where drafted ids come from (docs/speculation.md); results stay what they are without. By the
+            backend cpu. One of "OFF", "GRAMMAR", "NGRAM". Default "OFF".
+        max_drafts: Drafted ids of one sequence in a step. 1 to 15. Default 7.
         adapters: LoRA adapters to load at install. At most 4096 entries. Form: {"name": …, "path": …}. Default: none.
             Not supported so far.
         lora_max_num: Adapters that may be loaded at once. Default: the number of adapters. Only 0 so far.
@@ -274,6 +280,8 @@ class InstallFields(TypedDict, total=False):
     max_lease: Seconds | None
     default_seed: int | None
     max_result_bytes: int | None
+    speculation: Literal["OFF", "GRAMMAR", "NGRAM"] | None
+    max_drafts: int | None
     adapters: Sequence[Mapping[str, Any]] | None
     lora_max_num: int | None
     lora_max_rank: int | None

@@ -17,7 +17,9 @@ from headrace_engine.core.kv.block_pool import BlockPool
 from headrace_engine.core.kv.host_tier import HostTier
 from headrace_engine.core.kv.prefix_cache import Scope
 from headrace_engine.core.link import Link
-from headrace_engine.core.runner import Runner, Sampled
+from headrace_engine.core.runner import Runner, Sampled, SequenceStep
+from headrace_engine.core.scheduling.drafters import Drafter, drafter_for
+from headrace_engine.core.scheduling.drafting import Drafting
 from headrace_engine.core.scheduling.pace import Pace
 from headrace_engine.core.scheduling.schedule import LaunchedStep, Limits, Row, Schedule
 from headrace_engine.core.scheduling.scheduler import Scheduler
@@ -37,6 +39,7 @@ class Core:
         open_guides: returns the compiler of grammars; called for the first one.
         clock: seconds, for step times and the age of cached blocks.
         pace: estimates how long steps take; None: step time has no target.
+        drafter: source of drafted ids; None: as in the plan.
     """
 
     def __init__(
@@ -48,12 +51,15 @@ class Core:
         open_guides: Callable[[], GuideMaker],
         clock: Callable[[], float] = time.perf_counter,
         pace: Pace | None = None,
+        drafter: Drafter | None = None,
     ) -> None:
         scope = Scope(revision=plan.path, kv_mode=plan.kv_cache_mode)
         limits = Limits(plan.max_batch, plan.max_prefill_tokens, caching=plan.enable_prefix_cache)
         pool, host = BlockPool(sizes.num_blocks, plan.block_size), HostTier(sizes.num_host_blocks)
         self._pace = pace or Pace(block=plan.block_size)
-        self._scheduler = Scheduler(pool, limits, scope, host, self._pace)
+        drafter = drafter or drafter_for(plan.speculation)
+        drafting = None if drafter is None else Drafting(drafter, plan.max_drafts, plan.max_rows)
+        self._scheduler = Scheduler(pool, limits, scope, host, self._pace, drafting)
         self._executor = Executor(runner)
         self._link = link
         self._guides = Guides(open_guides)
@@ -188,7 +194,7 @@ class Core:
         self._outcome.report_interrupted(schedule.interrupted)
         self._report_step(schedule.rows)
         self._executor.copy(schedule.copies)
-        steps = [row.step for row in schedule.rows]
+        steps = _steps_of(schedule.rows)
         return LaunchedStep(schedule, steps, self._executor.launch(steps), started)
 
     def _report_step(self, rows: list[Row]) -> None:
@@ -218,7 +224,7 @@ class Core:
         self._outcome.apply(step.schedule.rows, results)
         self._outcome.publish(step.schedule, seconds)
         if not failed:
-            self._pace.note(len(step.steps) - len(step.schedule.prompts), step.schedule.prompts, seconds)
+            self._pace.note(step.generating, step.schedule.prompts, seconds)
 
     def _run_separately(self, step: LaunchedStep, ahead: LaunchedStep | None) -> list[Sampled | None]:
         """Compute each row of a failed step alone; drop the step launched after it, which depends on its results."""
@@ -228,7 +234,11 @@ class Core:
         step.schedule.rows = step.live_rows
         for row in step.schedule.rows:
             row.sequence.clear_in_flight()
-        return self._executor.run_separately([row.step for row in step.schedule.rows])
+        return self._executor.run_separately(_steps_of(step.schedule.rows))
+
+
+def _steps_of(rows: list[Row]) -> list[SequenceStep]:
+    return [step for row in rows for step in row.steps()]
 
 
 def _refusal(request: AddSequence, max_length: int) -> str:

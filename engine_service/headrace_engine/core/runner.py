@@ -14,6 +14,9 @@ from headrace_engine.messages import RunnerSizes
 from headrace_engine.model_types import ModelPhase
 from headrace_engine.sampling_params import SamplingParams
 
+MOST_DRAFTS = 15
+"""Maximum number of drafted ids of one sequence in a step."""
+
 Progress = Callable[[ModelPhase, int, int | None], None]
 """Called with the phase, the bytes done, and the total bytes if known."""
 
@@ -223,8 +226,9 @@ class Runner(ABC):
         """Compute all steps as one mixed batch.
 
         Appends keys and values to the blocks, and returns one Sampled for each step that has `sampling` or `scoring`,
-        in order. Logits for prompt logprobs are computed some rows at a time, never all at once. A row whose logits
-        are not finite gives a Sampled with an error and affects no other row.
+        in order. Several steps may belong to one sequence if the plan has speculation: each starts where the one before
+        it ends, and reads what that one appends. Logits for prompt logprobs are computed some rows at a time, never all
+        at once. A row whose logits are not finite gives a Sampled with an error and affects no other row.
         """
 
     def launch(self, steps: Sequence[SequenceStep]) -> InFlightStep:

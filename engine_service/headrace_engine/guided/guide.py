@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from collections.abc import Callable, Sequence
+from copy import copy
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 from headrace_engine.guided.library import LibraryFailed, call_library
@@ -33,6 +36,13 @@ _TOO_LONG = "it takes too long to match"
 
 _QUICK = 0.05
 """Processor seconds: a grammar that takes longer to compile is not recompiled in the middle of a text."""
+
+
+_DRAFT_SECONDS = 0.002
+"""Processor seconds for each drafted id: following it may not take much longer than computing it."""
+
+_DRAFT_AHEAD = 0.02
+"""Processor seconds that drafts may take in excess, saved up from quick ones."""
 
 
 class GuideFailed(Exception):
@@ -94,6 +104,7 @@ class Guide:
 
     Attributes:
         allowed: bit mask of the ids that may come next, lowest id first; always the same array.
+        drafts: following drafted ids has been quick so far.
 
     Raises:
         GuideFailed: a limit was reached.
@@ -107,6 +118,9 @@ class Guide:
         self._shares = True
         self._taken = array("I")
         self._time = TimeLimit()
+        self._draft_time = TimeLimit(per_id=_DRAFT_SECONDS, ahead=_DRAFT_AHEAD)
+        self._forced: deque[int] = deque()
+        self.drafts = True
         self.allowed = array("I", bytes(4 * (end // _BITS + 1)))
         try:
             self._matcher = compiled.begin()
@@ -123,6 +137,7 @@ class Guide:
         if self._over or not token_ids:
             return
         self._taken.extend(token_ids)
+        self._skip_forced(token_ids)
         self._compiled.count(len(token_ids))
         self._time.begin(len(token_ids))
         try:
@@ -130,6 +145,43 @@ class Guide:
         except LibraryFailed as error:
             self._use_own_automata(error)
         self._time.end()
+
+    def allows(self, token_id: int) -> bool:
+        """Return True if this id may come next."""
+        return token_id < self._end and bool(self.allowed[token_id // _BITS] >> token_id % _BITS & 1)
+
+    def forced(self, most: int) -> list[int]:
+        """Return the ids that come next, at most `most`, if their text can only be this, and is tokenized as usual."""
+        if not self._forced and not self._over and self.drafts:
+            self._draft_time.begin(1)
+            try:
+                ids = call_library(call_library(self._matcher.deep_copy).compute_ff_tokens)
+                self._forced.extend(takewhile(lambda token_id: token_id < self._end, ids))
+            except LibraryFailed:
+                self.drafts = False
+            self.drafts &= not self._draft_time.is_over
+            self._draft_time.end()
+        return list(islice(self._forced, most))
+
+    def fork(self) -> Guide:
+        """Return a guide at the same place, to be taken over drafted ids; this one stays where it is.
+
+        Raises:
+            LibraryFailed: the library failed.
+        """
+        other = copy(self)
+        other._matcher = call_library(self._matcher.deep_copy)
+        other._taken, other._forced, other.allowed = array("I"), deque(), array("I", self.allowed)
+        other._shares = False  # It fails rather than compile automata of its own.
+        other._time = self._draft_time
+        return other
+
+    def _skip_forced(self, token_ids: Sequence[int]) -> None:
+        """Drop the forced ids that were taken, or all of them where the text differs."""
+        for token_id in token_ids:
+            if not self._forced or self._forced.popleft() != token_id:
+                self._forced.clear()
+                return
 
     @property
     def can_continue(self) -> bool:

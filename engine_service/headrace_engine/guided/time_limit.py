@@ -17,16 +17,22 @@ class TimeLimit:
 
     Args:
         clock: processor seconds of the calling thread.
+        per_id: seconds allowed for each id.
+        ahead: seconds that may be taken in excess.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.thread_time, per_id: float = PER_ID, ahead: float = AHEAD
+    ) -> None:
         self._clock = clock
-        self._left = AHEAD
+        self._per_id = per_id
+        self._ahead = ahead
+        self._left = ahead
         self._began = 0.0
 
     def begin(self, ids: int) -> None:
-        """Start the time for this many ids, plus what earlier ones left over, up to AHEAD."""
-        self._left = min(self._left, AHEAD) + ids * PER_ID
+        """Start the time for this many ids, plus what earlier ones left over, up to `ahead`."""
+        self._left = min(self._left, self._ahead) + ids * self._per_id
         self._began = self._clock()
 
     def end(self) -> None:

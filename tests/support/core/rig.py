@@ -9,6 +9,7 @@ from typing import Any
 from headrace_engine.commands import AddSequence, CoreCommand, CorePlan, EndSequence
 from headrace_engine.core.core import Core
 from headrace_engine.core.link import LinkClosed
+from headrace_engine.core.scheduling.drafters import Drafter
 from headrace_engine.core.scheduling.pace import Pace
 from headrace_engine.core.warmup import start_up
 from headrace_engine.messages import CoreMessage, Ended, PromptPiece, StepBegun, StepOutput
@@ -53,7 +54,7 @@ class Rig:
 
     make_runner: Callable[[CorePlan], Any] = SimulatedRunner
 
-    def __init__(self, **changes: Any) -> None:
+    def __init__(self, *, drafter: Drafter | None = None, **changes: Any) -> None:
         self.plan = make_plan(**changes)
         self.runner = type(self).make_runner(self.plan)
         self.link = ListLink()
@@ -63,7 +64,8 @@ class Rig:
         if isinstance(self.runner, SimulatedRunner):
             self.runner.forget_warm_up()
         self.link.messages.clear()
-        self.core = Core(self.plan, sizes, self.runner, self.link, tiny_vocabulary, clock=self.clock, pace=self.pace)
+        timing = {"clock": self.clock, "pace": self.pace}
+        self.core = Core(self.plan, sizes, self.runner, self.link, tiny_vocabulary, **timing, drafter=drafter)
         self.requests: dict[int, AddSequence] = {}
         self.tokens: dict[int, list[int]] = {}
         self.ended: dict[int, Ended] = {}

@@ -243,7 +243,7 @@ class SimulatedRunner(Runner):
         return step.blocks[position // self.plan.block_size], position % self.plan.block_size
 
     def _check_step(self, steps: Sequence[SequenceStep]) -> None:
-        _require(0 < len(steps) <= self.plan.max_batch, f"{len(steps)} rows")
+        _require(0 < len(steps) <= self.plan.max_rows, f"{len(steps)} rows")
         tokens = sum(len(step.token_ids) for step in steps)
         _require(tokens <= self.plan.max_prefill_tokens, f"{tokens} tokens in a step")
         writers: dict[tuple[int, int], int] = {}
@@ -259,8 +259,9 @@ class SimulatedRunner(Runner):
             for position in range(step.start, end):
                 _require(writers.setdefault(self._slot(step, position), row) == row, "two rows write to one slot")
         for row, step in enumerate(steps):
-            read = (self._slot(step, position) for position in range(step.start))
-            _require(all(writers.get(slot, row) == row for slot in read), "a row reads what another one writes")
+            read = {writers.get(self._slot(step, position), row) for position in range(step.start)} - {row}
+            continued = all(other < row and steps[other].blocks == step.blocks for other in read)
+            _require(continued, "a row reads what another sequence writes")
 
     def _check_copies(self, copies: BlockCopies) -> None:
         _require(bool(copies), "a call that copies nothing")

@@ -14,7 +14,7 @@ from support.models.tiny_models import VOCAB_SIZE, make_tiny_llama
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give texts all the time that the machine needs: the clock of their guides stands still."""
-    monkeypatch.setattr(guide_module, "TimeLimit", lambda: TimeLimit(lambda: 0.0))
+    monkeypatch.setattr(guide_module, "TimeLimit", lambda **limits: TimeLimit(lambda: 0.0, **limits))
 
 
 @pytest.fixture(scope="module")

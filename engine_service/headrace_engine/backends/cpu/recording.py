@@ -50,15 +50,15 @@ def record_program(
     ops = RecordingOps(padded, spec.head_dim / padded.head_dim, positions, activations)
     logits = Decoder[Any, None](padded, ops, weights).forward(Batch((), (), ()))
     ops.sample(logits)
-    counts = {Rows.TOKENS: plan.max_prefill_tokens, Rows.LOGITS: plan.max_batch}
+    counts = {Rows.TOKENS: plan.max_prefill_tokens, Rows.LOGITS: plan.max_rows}
     offsets, floats = plan_offsets(ops.recorded, counts)
     program = Program(
         cpu,
         Shape(
             workspace=floats,
             max_tokens=plan.max_prefill_tokens,
-            max_sequences=plan.max_batch,
-            max_logits=plan.max_batch,
+            max_sequences=plan.max_rows,
+            max_logits=plan.max_rows,
             max_positions=positions.length,
             layers=spec.num_layers,
             heads=spec.num_heads,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import secrets
 from array import array
+from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
-from headrace_engine.core.runner import LogitChanges
-from headrace_engine.guided.guide import Guide
+from headrace_engine.core.runner import MOST_DRAFTS, LogitChanges
 from headrace_engine.sampling_params import LogitRules
 
 _LARGEST = (2 - 2.0**-23) * 2.0**127
@@ -51,22 +51,19 @@ class LogitState:
     """Follows the ids of one sequence incrementally: the cost of a step depends only on its new ids.
 
     The state derives from the ids alone: it is the same after a preemption, in another core, and on another engine.
+    It also follows ids that are only drafted, and goes back.
 
     Args:
         rules: the rules of the sequence.
         prompt_length: number of its ids that are the prompt's.
-        guide: the guide of the sequence, which is advanced elsewhere; None: the sequence is unguided.
         tables: those of the rules, which the sequences of a request share; None: make them.
 
     Attributes:
         changes: the changes for the ids last passed to `follow`.
     """
 
-    def __init__(
-        self, rules: LogitRules, prompt_length: int, guide: Guide | None = None, tables: RuleTables | None = None
-    ) -> None:
+    def __init__(self, rules: LogitRules, prompt_length: int, tables: RuleTables | None = None) -> None:
         tables = tables or RuleTables(rules)
-        self._guide = guide
         self._allowed = tables.allowed
         self._penalties = Penalties(rules, prompt_length)
         self._ngrams = RepeatedNgrams(rules.no_repeat_ngram_size) if rules.no_repeat_ngram_size else None
@@ -78,11 +75,15 @@ class LogitState:
             penalties=self._penalties.amounts,
             biased=tables.biased,
             biases=tables.biases,
-            allowed=self._allowed if guide is None else guide.allowed,
+            allowed=self._allowed,
         )
 
-    def follow(self, ids: Sequence[int]) -> list[int]:
-        """Update for the sequence's ids, of which only the last ones are new; return the ids to mask."""
+    def follow(self, ids: Sequence[int], guided: array[int] | None = None) -> list[int]:
+        """Update for the sequence's ids, of which only the last ones are new; return the ids to mask.
+
+        Args:
+            guided: bit mask of the ids that its grammar allows next; None: the sequence is unguided.
+        """
         if self._penalties.active:
             self._penalties.read(ids, self._known)
         masked: list[int] = []
@@ -91,10 +92,18 @@ class LogitState:
         if self._ngrams is not None:
             self._ngrams.read(ids, self._known)
             masked += self._ngrams.completing()
-        if self._guide is not None and self._allowed is not None:
-            self.changes.allowed = _both(self._guide.allowed, self._allowed)
+        if guided is not None:
+            self.changes.allowed = guided if self._allowed is None else _both(guided, self._allowed)
         self._known = len(ids)
         return masked
+
+    def go_back(self, ids: Sequence[int], length: int) -> None:
+        """Restore the state after the first `length` of the ids that were followed, all of them generated."""
+        if self._penalties.active:
+            self._penalties.go_back(ids[length : self._known])
+        if self._ngrams is not None:
+            self._ngrams.go_back(self._known - length)
+        self._known = min(self._known, length)
 
 
 class Penalties:
@@ -117,6 +126,7 @@ class Penalties:
         self.amounts = array("d")
         self._counts = array("q")
         self._indexes: dict[int, int] = {}
+        self._prompted = 0  # number of ids that are penalized for standing in the prompt
 
     def read(self, ids: Sequence[int], first: int) -> None:
         """Take the ids from `first` on."""
@@ -124,10 +134,21 @@ class Penalties:
         if first < begin and self.repetition != 1:
             for token_id in dict.fromkeys(ids[first:begin]):
                 self._index_of(token_id)
+            self._prompted = len(self.ids)
         for token_id in ids[max(first, begin) :]:
             index = self._index_of(token_id)
             self._counts[index] += 1
             self.amounts[index] = self._presence + self._frequency * self._counts[index]
+
+    def go_back(self, ids: Sequence[int]) -> None:
+        """Drop the ids read last, all of them generated."""
+        for token_id in reversed(ids):
+            index = self._indexes[token_id]
+            self._counts[index] -= 1
+            count = self._counts[index]
+            self.amounts[index] = self._presence + self._frequency * count if count else 0.0
+            if not count and index >= self._prompted:  # It was new, so it is the last one.
+                del self._indexes[token_id], self.ids[index], self.amounts[index], self._counts[index]
 
     def _index_of(self, token_id: int) -> int:
         index = self._indexes.setdefault(token_id, len(self.ids))
@@ -151,29 +172,54 @@ class RepeatedNgrams:
         self._hash = 0
         self._length = 0
         self._last: dict[int, int | dict[int, None]] = {}
+        self._recent: deque[tuple[int, int, bool]] = deque(maxlen=MOST_DRAFTS)
 
     def read(self, ids: Sequence[int], first: int) -> None:
         """Take the ids from `first` on."""
         for index in range(first, len(ids)):
-            token_id = ids[index]
+            token_id, ends_one = ids[index], index >= self._before
             hashed = self._hash * _BASE + token_id + 1
-            if index >= self._before:
-                self._note(token_id)
+            self._recent.append((self._hash, token_id, ends_one and self._note(token_id)))
+            if ends_one:
                 hashed -= (ids[index - self._before] + 1) * self._dropped
             self._hash = hashed % _PRIME
         self._length = len(ids)
+
+    def go_back(self, count: int) -> None:
+        """Drop the last `count` ids, at most MOST_DRAFTS."""
+        for _ in range(count):
+            self._hash, token_id, was_new = self._recent.pop()
+            self._length -= 1
+            if was_new:
+                self._forget(token_id)
 
     def completing(self) -> Iterable[int]:
         """Return the ids that would repeat an n-gram."""
         known = self._last.get(self._hash) if self._length >= self._before else None
         return () if known is None else (known,) if isinstance(known, int) else known
 
-    def _note(self, token_id: int) -> None:
-        known = self._last.setdefault(self._hash, token_id)
-        if isinstance(known, dict):
+    def _note(self, token_id: int) -> bool:
+        """Add the n-gram that an id ends; return True if it was not known."""
+        known = self._last.get(self._hash)
+        if known is None:
+            self._last[self._hash] = token_id
+        elif isinstance(known, dict):
+            if token_id in known:
+                return False
             known[token_id] = None
-        elif known != token_id:
+        elif known == token_id:
+            return False
+        else:
             self._last[self._hash] = {known: None, token_id: None}
+        return True
+
+    def _forget(self, token_id: int) -> None:
+        """Remove the n-gram that an id ended."""
+        known = self._last[self._hash]
+        if isinstance(known, dict):
+            del known[token_id]
+        else:
+            del self._last[self._hash]
 
 
 class BadWords:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from headrace_engine.core.in_flight import FinishedStep, InFlightStep
 from headrace_engine.core.runner import NO_COPIES, BlockCopies, SequenceStep
+from headrace_engine.core.scheduling.drafted_steps import drafted_steps
 from headrace_engine.core.scheduling.sequence import Sequence, SequenceStatus
 from headrace_engine.messages import Scheduled
 
@@ -37,15 +38,24 @@ class Limits:
 
 @dataclass(slots=True)
 class Row:
-    """The next count ids of a sequence."""
+    """The next count ids of a sequence, and ids drafted for the tokens after them."""
 
     sequence: Sequence
     count: int
+    drafts: list[int] = field(default_factory=list)
 
     @property
-    def step(self) -> SequenceStep:
-        """The row as the runner gets it."""
-        return self.sequence.step(self.count)
+    def width(self) -> int:
+        """Number of rows that the runner gets for it: one, and one for each drafted id."""
+        return 1 + len(self.drafts)
+
+    def steps(self) -> list[SequenceStep]:
+        """Return the rows as the runner gets them; drafts that its grammar does not allow are dropped."""
+        if not self.drafts:
+            return [self.sequence.step(self.count)]
+        steps = drafted_steps(self.sequence, self.count, self.drafts)
+        del self.drafts[len(steps) - 1 :]
+        return steps
 
 
 @dataclass(slots=True)
@@ -88,7 +98,7 @@ class LaunchedStep:
 
     Attributes:
         schedule: the schedule of the step; rows whose results are dropped may have been removed.
-        steps: the rows as the runner got them.
+        steps: the rows as the runner got them, `Row.width` for each row of the schedule.
         handle: gives the results.
         started: time at which scheduling began.
     """
@@ -99,15 +109,23 @@ class LaunchedStep:
     started: float
 
     @property
+    def generating(self) -> int:
+        """Number of its rows that compute one generated id each, drafted ones included."""
+        return len(self.steps) - len(self.schedule.prompts)
+
+    @property
     def live_rows(self) -> list[Row]:
         """The rows whose sequences have not ended since."""
         return [row for row in self.schedule.rows if row.sequence.status is not SequenceStatus.ENDED]
 
     def note_launch(self) -> None:
         """Mark the rows as in flight, so that the next schedule continues after them."""
-        for number, row in enumerate(self.schedule.rows):
+        number = 0
+        for row in self.schedule.rows:
             if row.sequence.status is SequenceStatus.RUNNING:
-                row.sequence.note_launch(row.count, number if self.steps[number].sampling is not None else None)
+                samples = self.steps[number].sampling is not None
+                row.sequence.note_launch(row.count, number if samples else None)
+            number += row.width
 
     def discard(self) -> None:
         """Drop the results: the rows will be scheduled again."""

@@ -8,9 +8,10 @@ from headrace_engine.commands import AddSequence
 from headrace_engine.core.kv.block_pool import BlockPool, IntegrityError
 from headrace_engine.core.kv.host_tier import HostTier
 from headrace_engine.core.kv.prefix_cache import Scope
+from headrace_engine.core.scheduling.drafting import Drafting
 from headrace_engine.core.scheduling.groups import Groups
 from headrace_engine.core.scheduling.pace import Allowance, Pace
-from headrace_engine.core.scheduling.schedule import Limits, Row, Schedule
+from headrace_engine.core.scheduling.schedule import Limits, Schedule
 from headrace_engine.core.scheduling.sequence import Sequence, SequenceStatus
 from headrace_engine.core.scheduling.sharing import Entrance, Sharing
 from headrace_engine.core.scheduling.starter import Starter
@@ -36,7 +37,9 @@ class Scheduler:
         scope: Scope,
         host: HostTier | None = None,
         pace: Pace | None = None,
+        drafting: Drafting | None = None,
     ) -> None:
+        self._drafting = drafting
         self._pace = pace or Pace(block=pool.block_size)
         self._steps = 0
         self._pool = pool
@@ -98,9 +101,10 @@ class Scheduler:
     def can_schedule_ahead(self) -> bool:
         """Return True if the next step can be scheduled while one is in flight.
 
-        It cannot if it depends on the tokens being sampled, or would preempt: sequences about to end may free blocks.
+        It cannot if it depends on the tokens being sampled, as drafts do, or would preempt: sequences about to end may
+        free blocks.
         """
-        needs_results = any(sequence.needs_results for sequence in self._running)
+        needs_results = self._drafting is not None or any(sequence.needs_results for sequence in self._running)
         return not needs_results and self._tables.can_extend_all(self._running)
 
     def schedule(self) -> Schedule:
@@ -118,17 +122,18 @@ class Scheduler:
         self._generate(schedule)
         if schedule.budget and (self._waiting or len(schedule.rows) < len(self._running)):
             self._compute_prompts(schedule)
+        if self._drafting is not None and not schedule.prompts:
+            self._drafting.add_drafts(schedule, self._tables, len(self._running))
         schedule.copies = self._tables.take_copies()
         if self.busy and not (schedule.rows or any(sequence.in_flight for sequence in self._running)):
             raise IntegrityError(f"{len(self._waiting)} sequences are waiting and none can start")
         return schedule
 
-    def advance(self, row: Row) -> None:
-        """Record that a row was computed: its keys and values are in its blocks, and full ones can be shared."""
-        sequence = row.sequence
-        if row.count > 1 or sequence.computed < sequence.prompt_length:
-            self._counters.prefilled_tokens += row.count
-        sequence.note_computed(row.count)
+    def advance(self, sequence: Sequence, count: int) -> None:
+        """Record that its next `count` ids were computed: their keys and values are in its blocks, to be shared."""
+        if count > 1 or sequence.computed < sequence.prompt_length:
+            self._counters.prefilled_tokens += count
+        sequence.note_computed(count)
         self._tables.publish(sequence)
 
     def append(self, sequence: Sequence, token_id: int) -> None:

@@ -10,6 +10,7 @@ from headrace_engine.commands import AddSequence
 from headrace_engine.core.kv.prefix_cache import Cursor
 from headrace_engine.core.runner import Processing, Scoring, SequenceStep
 from headrace_engine.core.scheduling.logit_state import LogitState, RuleTables
+from headrace_engine.core.speculation.ngrams import Ngrams
 from headrace_engine.guided.guide import Guide
 from headrace_engine.result_types import FinishReason
 from headrace_engine.sampling_params import LogitRules
@@ -50,6 +51,7 @@ class Sequence:
         advanced: number of the step in which it started, or last computed ids of its prompt.
         tables: those of its rules.
         logits: state of its rules, from the first token sampled here; None before, or without rules.
+        ngrams: its ids as the n-gram look-up knows them; None before the first look-up.
         processed: the ids last passed to its logits processors.
         scored: index of the next prompt token whose logprob is to be reported; token 0 has none.
         follows: the changes to its logits, or what it reports of a token, depend on its ids.
@@ -75,6 +77,7 @@ class Sequence:
     advanced: int = 0
     tables: RuleTables = field(init=False)
     logits: LogitState | None = None
+    ngrams: Ngrams | None = None
     processed: array[int] = field(default_factory=lambda: array("i"))
     scored: int = field(init=False)
     follows: bool = field(init=False)
@@ -94,6 +97,11 @@ class Sequence:
     def key(self) -> int:
         """Number of the sequence, assigned by the front half."""
         return self.request.key
+
+    @property
+    def ended(self) -> bool:
+        """True if nothing more is computed for it."""
+        return self.status is SequenceStatus.ENDED
 
     @property
     def priority(self) -> int:
@@ -139,6 +147,12 @@ class Sequence:
     def scoring(self) -> bool:
         """True if prompt logprobs are still to be reported, so that all of the prompt is computed, cached or not."""
         return self.request.prompt_logprobs is not None and self.scored < self.prompt_length
+
+    @property
+    def may_draft(self) -> bool:
+        """True if a step may compute drafted ids of it."""
+        slow = self.guide is not None and not self.guide.drafts
+        return self.request.use_speculation and not self.scoring and not slow
 
     @property
     def longest(self) -> int:
@@ -190,6 +204,13 @@ class Sequence:
         """Record that no step of it is in flight."""
         self.in_flight, self.sampling_row = 0, None
 
+    def go_back(self, length: int, computed: int) -> None:
+        """Restore the state when it had this many ids, and this many of them were computed: the rest was drafted."""
+        if self.logits is not None:
+            self.logits.go_back(self.ids, length)
+        del self.ids[length:], self.processed[length:]
+        self.computed = computed
+
     def step(self, count: int) -> SequenceStep:
         """Return the row that computes its next `count` ids; a token is sampled if no ids remain after them."""
         samples, start = count == self.remaining, self.position
@@ -230,6 +251,7 @@ class Sequence:
         """Apply its rules and its grammar to the row."""
         if self.logits is None:
             rules = self.request.rules or LogitRules()
-            self.logits = LogitState(rules, self.prompt_length, self.guide, self.tables)
-        masked = (*step.masked_ids, *self.logits.follow(self.ids))
+            self.logits = LogitState(rules, self.prompt_length, self.tables)
+        guided = None if self.guide is None else self.guide.allowed
+        masked = (*step.masked_ids, *self.logits.follow(self.ids, guided))
         return replace(step, masked_ids=masked, changes=self.logits.changes)

@@ -93,6 +93,17 @@ class BlockTables:
         """Give a sequence blocks for the ids that have none."""
         sequence.blocks += self._pool.allocate(self._missing_blocks(sequence))
 
+    def make_room(self, sequence: Sequence, wanted: int, reserve: int) -> int:
+        """Return for how many drafted ids after its own, at most `wanted`, a sequence has blocks.
+
+        It is given more while `reserve` blocks are left over; it never holds more than its longest text takes.
+        """
+        most = min(wanted, sequence.longest - sequence.length)
+        missing = self._pool.blocks_for(sequence.length + most) - len(sequence.blocks)
+        if missing > 0 and self._pool.can_allocate(missing + reserve):
+            sequence.blocks += self._pool.allocate(missing)
+        return min(most, len(sequence.blocks) * self._pool.block_size - sequence.length)
+
     def publish(self, sequence: Sequence) -> None:
         """Register the blocks that a sequence has filled in the prefix cache; from then on they are read-only."""
         if sequence.cursor is not None:
@@ -130,4 +141,5 @@ class BlockTables:
             leader.blocks[: len(found)] = found
 
     def _missing_blocks(self, sequence: Sequence) -> int:
-        return self._pool.blocks_for(sequence.length) - len(sequence.blocks)
+        """Return the number of blocks that its ids lack; it may have more for drafted ones."""
+        return max(0, self._pool.blocks_for(sequence.length) - len(sequence.blocks))

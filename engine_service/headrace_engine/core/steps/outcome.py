@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 from headrace_proto.pure.faults import is_fault
 
@@ -10,7 +11,7 @@ from headrace_engine.core.link import Link
 from headrace_engine.core.runner import Sampled, Scores
 from headrace_engine.core.scheduling.schedule import Row, Schedule
 from headrace_engine.core.scheduling.scheduler import Scheduler
-from headrace_engine.core.scheduling.sequence import Sequence, SequenceStatus
+from headrace_engine.core.scheduling.sequence import Sequence
 from headrace_engine.core.steps.step_output import prompt_piece, step_output
 from headrace_engine.errors import in_words
 from headrace_engine.guided.guide import Guide, GuideFailed
@@ -30,7 +31,7 @@ class Outcome:
     def __init__(self, scheduler: Scheduler, link: Link) -> None:
         self._scheduler = scheduler
         self._link = link
-        self._sampled: dict[int, Sampled] = {}
+        self._sampled: list[tuple[int, Sampled]] = []
         self._prompts: list[PromptPiece] = []
         self._ended: list[Ended] = []
         self._published = CoreStat()
@@ -58,16 +59,21 @@ class Outcome:
         self._ended += [Ended(key, FinishReason.INTERRUPTED) for key in keys]
 
     def apply(self, rows: list[Row], results: list[Sampled | None]) -> None:
-        """Apply the results of a step's rows."""
-        for row, result in zip(rows, results, strict=True):
-            if row.sequence.status is SequenceStatus.ENDED:
+        """Apply the results of a step's rows, `Row.width` for each.
+
+        A drafted id was computed rightly if it is the id sampled before it; the results from the first one on that is
+        not are dropped.
+        """
+        remaining = iter(results)
+        for row in rows:
+            first, *others = islice(remaining, row.width)
+            if row.sequence.ended:
                 continue  # It ended while its row was in flight: the result is dropped.
-            if result is not None and result.error:
-                self.end(row.sequence, FinishReason.ERROR, result.error)
-                continue
-            self._scheduler.advance(row)
-            if result is not None:
-                self._apply_result(row.sequence, result)
+            self._apply(row.sequence, row.count, first)
+            for draft, result in zip(row.drafts, others, strict=True):
+                if row.sequence.ended or row.sequence.ids[-1] != draft:
+                    break
+                self._apply(row.sequence, 1, result)
 
     def publish(self, schedule: Schedule, seconds: float) -> None:
         """Send one StepOutput, unless it would be empty.
@@ -80,9 +86,18 @@ class Outcome:
         if not (schedule.rows or schedule.scheduled or self._ended or stat != self._published):
             return
         output = step_output(schedule, self._sampled, self._prompts, self._ended, stat, seconds)
-        self._sampled, self._prompts, self._ended = {}, [], []
+        self._sampled, self._prompts, self._ended = [], [], []
         self._published = stat
         self._link.send(output)
+
+    def _apply(self, sequence: Sequence, count: int, result: Sampled | None) -> None:
+        """Apply the result of a row that computed `count` ids."""
+        if result is not None and result.error:
+            self.end(sequence, FinishReason.ERROR, result.error)
+            return
+        self._scheduler.advance(sequence, count)
+        if result is not None:
+            self._apply_result(sequence, result)
 
     def _apply_result(self, sequence: Sequence, result: Sampled) -> None:
         if result.scores is not None:
@@ -90,7 +105,7 @@ class Outcome:
             if sequence.remaining:
                 return
         if self._take_token(sequence, result.token_id):
-            self._sampled[sequence.key] = result
+            self._sampled.append((sequence.key, result))
 
     def _take_token(self, sequence: Sequence, token_id: int | None) -> bool:
         """Append a token, and end the sequence if it is complete; return False if no token could be sampled."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 from headrace_engine.core.runner import Sampled, Scores
@@ -14,7 +14,7 @@ from headrace_engine.stat_types import CoreStat
 
 def step_output(
     schedule: Schedule,
-    sampled: Mapping[int, Sampled],
+    sampled: Sequence[tuple[int, Sampled]],
     prompts: list[PromptPiece],
     ended: list[Ended],
     stat: CoreStat,
@@ -23,11 +23,11 @@ def step_output(
     """Return the output of one step.
 
     Args:
-        sampled: the sampled tokens, by key.
+        sampled: the sampled tokens, each with the key of its sequence; several of one sequence in order.
     """
     return StepOutput(
-        keys=list(sampled),
-        token_ids=[token.token_id for token in sampled.values() if token.token_id is not None],
+        keys=[key for key, _ in sampled],
+        token_ids=[token.token_id for _, token in sampled if token.token_id is not None],
         logprobs=_logprobs(sampled),
         **_tops(sampled),
         tensors=_tensors(sampled),
@@ -41,25 +41,25 @@ def step_output(
     )
 
 
-def _logprobs(sampled: Mapping[int, Sampled]) -> list[float]:
-    values = [token.logprob for token in sampled.values()]
+def _logprobs(sampled: Sequence[tuple[int, Sampled]]) -> list[float]:
+    values = [token.logprob for _, token in sampled]
     if all(value is None for value in values):
         return []
     return [math.nan if value is None else value for value in values]
 
 
-def _tensors(sampled: Mapping[int, Sampled]) -> list[bytes]:
-    tensors = [token.tensors for token in sampled.values()]
+def _tensors(sampled: Sequence[tuple[int, Sampled]]) -> list[bytes]:
+    tensors = [token.tensors for _, token in sampled]
     return tensors if any(tensors) else []
 
 
-def _tops(sampled: Mapping[int, Sampled]) -> dict[str, Any]:
+def _tops(sampled: Sequence[tuple[int, Sampled]]) -> dict[str, Any]:
     """Return the columns of top logprobs; none if no row requested them."""
-    if not any(token.top for token in sampled.values()):
+    if not any(token.top for _, token in sampled):
         return {}
-    pairs = [pair for token in sampled.values() for pair in token.top]
+    pairs = [pair for _, token in sampled for pair in token.top]
     return {
-        "top_counts": [len(token.top) for token in sampled.values()],
+        "top_counts": [len(token.top) for _, token in sampled],
         "top_ids": [token_id for token_id, _ in pairs],
         "top_logprobs": [logprob for _, logprob in pairs],
     }

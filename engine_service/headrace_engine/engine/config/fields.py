@@ -1,6 +1,6 @@
 """The fields of configs, with their ranges and defaults. Made by `make fields` from the wire contract."""
 
-from headrace_engine.config import ActivationQuant, KvCacheMode, ModelFormat, WeightQuant
+from headrace_engine.config import ActivationQuant, KvCacheMode, ModelFormat, Speculation, WeightQuant
 from headrace_engine.engine.config.field_checks import Field, table
 from headrace_engine.generation_config import InterruptPolicy
 
@@ -46,6 +46,7 @@ GENERATION = table(
     Field("skip_special_tokens", default=True),
     Field("use_prefix_cache", default=True),
     Field("cache_salt", default="", longest=1024),
+    Field("use_speculation", default=True),
     Field("priority", low=-2147483648, high=2147483647, default=0),
     Field("deadline", low=0, above_low=True),
     Field("interrupt_policy", default=InterruptPolicy.RESUME),
@@ -85,6 +86,8 @@ RUNTIME = table(
     Field("max_lease", low=0, high=2147483647, above_low=True, default=3600.0),
     Field("default_seed", low=0, high=18446744073709551615),
     Field("max_result_bytes", low=1, high=18446744073709551615, default=268435456),
+    Field("speculation", default=Speculation.OFF),
+    Field("max_drafts", low=1, high=15, default=7),
     Field("adapters", honoured=(), most=4096),
     Field("lora_max_num", low=0, high=4294967295, honoured=(0,)),
     Field("lora_max_rank", low=0, high=4294967295, honoured=(0,)),

@@ -134,6 +134,8 @@ def core_plan(config: RuntimeConfig, files: ModelFiles, options: EngineOptions) 
         logits_processors=processor_files(options.logits_processors),
         stream_interval=options.stream_interval,
         step_target=options.step_target,
+        speculation=_effective(config, "speculation"),
+        max_drafts=_effective(config, "max_drafts"),
     )
 
 

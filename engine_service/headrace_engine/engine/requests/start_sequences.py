@@ -188,6 +188,7 @@ def message(prompt: tuple[int, ...], generation: Generation, rules: LogitRules |
         grammar_seconds=guided.seconds,
         priority=config.priority or 0,
         use_prefix_cache=config.use_prefix_cache is not False,
+        use_speculation=config.use_speculation is not False,
         cache_salt=config.cache_salt or "",
         interrupt_policy=config.interrupt_policy or InterruptPolicy.RESUME,
         prompt_logprobs=config.prompt_logprobs,

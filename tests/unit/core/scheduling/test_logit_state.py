@@ -157,3 +157,33 @@ def test_most_likely_ids_come_where_they_were_asked_for(make_rig: MakeRig) -> No
     token_id = rig.tokens[asked][0]
     assert output.top_ids == [token_id, token_id + 1, token_id + 2]
     assert output.top_logprobs == [-1.0, -2.0, -3.0]
+
+
+@given(
+    ids=ids_of_few,
+    drafts=st.lists(st.integers(0, 6), max_size=15),
+    later=ids_of_few,
+    rules=st.builds(
+        LogitRules,
+        repetition_penalty=st.sampled_from([1.0, 1.5]),
+        presence_penalty=st.sampled_from([0.0, 1.0]),
+        frequency_penalty=st.sampled_from([0.0, 0.5, -0.5]),
+        no_repeat_ngram_size=st.integers(0, 3),
+        bad_words=st.just(((1, 2), (3,))),
+    ),
+    prompt=st.integers(1, 10),
+)
+def test_going_back_leaves_no_trace_of_drafts(
+    ids: list[int], drafts: list[int], later: list[int], rules: LogitRules, prompt: int
+) -> None:
+    prompt = min(prompt, len(ids))
+    state, plain = LogitState(rules, prompt), LogitState(rules, prompt)
+    for each in (state, plain):
+        each.follow(ids)
+    for count in range(1, len(drafts) + 1):
+        hypothetical = [*ids, *drafts[:count]]
+        assert sorted(state.follow(hypothetical)) == sorted(LogitState(rules, prompt).follow(hypothetical))
+    state.go_back([*ids, *drafts], len(ids))
+    for known in (ids, [*ids, *later]):
+        assert sorted(state.follow(known)) == sorted(plain.follow(known))
+        assert penalized(state) == penalized(plain)

@@ -151,7 +151,7 @@ class Load:
         schedule = self.scheduler.schedule()
         for row in schedule.rows:
             draws = row.count == row.sequence.remaining
-            self.scheduler.advance(row)
+            self.scheduler.advance(row.sequence, row.count)
             if draws:
                 self.scheduler.append(row.sequence, 7)
                 if row.sequence.finish_reason:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from headrace_engine.config import ComputeDtype, ComputeUnit
+from headrace_engine.config import ComputeDtype, ComputeUnit, Speculation
 from headrace_engine.process.run import make_runner
 from headrace_engine.sampling_params import LogitRules, SamplingParams
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.core.drafter import KnowingDrafter
 from support.core.rig import Rig
 from support.models.tiny_models import VOCAB_SIZE, make_tiny_llama
 
@@ -100,21 +101,34 @@ def requests() -> st.SearchStrategy[dict[str, Any]]:
 
 @dataclass
 class Backend:
-    """Cores of one backend: two whose pools hold about three long sequences, and one that computes each alone."""
+    """Cores of one backend: two whose pools hold about three long sequences, and one that computes each alone.
+
+    The two draft ids if there is a drafter.
+    """
 
     scarce: RealRig
     successor: RealRig
     alone: RealRig
+    drafter: KnowingDrafter | None = None
+
+    def inform(self, keys: Iterable[int | None], results: Iterable[Drawn]) -> None:
+        """Tell the drafter what the sequences of one core generate."""
+        if self.drafter is not None:
+            self.drafter.answers = {key: drawn.ids for key, drawn in zip(keys, results, strict=True) if key is not None}
 
 
-@pytest.fixture(scope="module", params=["cpu", "torch"])
+@pytest.fixture(scope="module", params=["cpu", "cpu drafting", "torch"])
 def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
     folder = make_tiny_llama(tmp_path_factory.mktemp("random") / "tiny", max_position_embeddings=64)
-    plan = {"backend": request.param, "path": str(folder), "block_size": 16, "num_threads": 1}
+    name, *drafting = request.param.split()
+    plan = {"backend": name, "path": str(folder), "block_size": 16, "num_threads": 1}
     plan |= {"dtype": ComputeDtype.FLOAT32, "compute_unit": ComputeUnit.CPU}
     scarce = {**plan, "num_blocks": 10, "num_host_blocks": 12, "max_prefill_tokens": 24}
+    drafter = KnowingDrafter(7, 0.2, VOCAB_SIZE) if drafting else None
+    if drafter is not None:
+        scarce |= {"speculation": Speculation.NGRAM, "drafter": drafter}
     rigs = [RealRig(**scarce), RealRig(**scarce), RealRig(**plan, enable_prefix_cache=False)]
-    yield Backend(*rigs)
+    yield Backend(*rigs, drafter)
     for rig in rigs:
         rig.assert_idle()
         rig.runner.close()
@@ -134,7 +148,9 @@ def test_each_request_is_what_it_is_alone(backend: Backend, wanted: list[dict[st
     first, second = backend.scarce, backend.successor
     first.outputs.clear()
     second.outputs.clear()
+    results = [run_alone(backend.alone, request) for request in wanted]
     keys = [first.add(**request) for request in wanted]
+    backend.inform(keys, results)
     first.steps(steps)
     begun = [first.drawn(key) for key in keys]
     later = [None if key in first.ended
@@ -143,10 +159,10 @@ def test_each_request_is_what_it_is_alone(backend: Backend, wanted: list[dict[st
     for key in keys:
         first.end(key)
     first.run()
+    backend.inform(later, results)
     second.run()
-    for request, before, key in zip(wanted, begun, later, strict=True):
+    for request, before, key, alone in zip(wanted, begun, later, results, strict=True):
         after = Drawn() if key is None else second.drawn(key)
-        alone = run_alone(backend.alone, request)
         assert before.ids + after.ids == alone.ids
         assert before.logprobs + after.logprobs == pytest.approx(alone.logprobs, abs=1e-3)
         assert_prompts_are_alike(before.prompt + after.prompt, alone.prompt, request)

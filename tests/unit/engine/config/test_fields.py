@@ -89,6 +89,7 @@ class TestTables:
             "skip_special_tokens": True,
             "use_prefix_cache": True,
             "cache_salt": "",
+            "use_speculation": True,
             "priority": 0,
             "interrupt_policy": InterruptPolicy.RESUME,
         }
