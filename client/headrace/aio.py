@@ -86,7 +86,7 @@ class AsyncClient(AsyncRequestCalls):
     async def _release_all(self) -> None:
         for handle in self._connection.requests.unreleased():
             try:
-                await self._release_once(handle)
+                await self._release_leaving(handle)
             except HeadraceError as error:
                 logger.warning("could not release the remaining requests, which end with their leases: %s", error)
                 return

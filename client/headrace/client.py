@@ -11,7 +11,7 @@ from typing import Any, Self
 from headrace_proto.wire.transport import Transport
 
 from headrace._api.connection import Connection, check_timeout
-from headrace._api.release import RELEASE_TIMEOUT, try_release
+from headrace._api.release import try_release
 from headrace._api.request_calls import RequestCalls
 from headrace._base.retry import Clock, RetryPolicy, SystemClock
 from headrace._transport.transport import open_transport
@@ -89,7 +89,7 @@ class Client(RequestCalls):
             return
         for handle in self._connection.requests.unreleased():
             try:
-                self._release_once(handle, RELEASE_TIMEOUT)
+                self._release_leaving(handle)
             except HeadraceError as error:
                 logger.warning("could not release the remaining requests, which end with their leases: %s", error)
                 return

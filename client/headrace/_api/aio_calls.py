@@ -17,7 +17,7 @@ from headrace._api.aio_open_queue import open_async_queue
 from headrace._api.aio_text_stream import AsyncTextStream
 from headrace._api.aio_verbs import answering, awaited, awaited_as
 from headrace._api.model_calls import ModelCalls
-from headrace._api.release import RELEASE_TIMEOUT
+from headrace._api.release import RELEASE_TIMEOUT, SILENT_AFTER
 from headrace._api.request_calls import RequestCalls
 from headrace._base.aio_waiting import being_cancelled
 from headrace._base.retry import ONCE
@@ -26,7 +26,7 @@ from headrace._transport.aio_iterator import AsyncMessageIterator
 from headrace._values import calls
 from headrace._values.calls import REQUESTS
 from headrace._values.wire_errors import error_from_status
-from headrace.errors import HeadraceError, UnavailableError
+from headrace.errors import DeadlineError, HeadraceError, UnavailableError
 from headrace.model_types import EngineStat, ModelInfo
 from headrace.types import RequestInfo
 
@@ -118,7 +118,7 @@ class AsyncRequestCalls(AsyncModelCalls):
     def _text(self, request: wire.StartRequestRequest, timeout: float | None, *, generated_id: bool) -> AsyncTextStream:
         calls.check_single(request)
         start = partial(self._start, request, timeout, generated_id=generated_id, text=True)
-        return AsyncTextStream(start, self._release_once, self._connection)
+        return AsyncTextStream(start, self._release_leaving, self._connection)
 
     def _started(self, answer: wire.StartRequestResponse) -> tuple[str, AsyncResultQueue]:
         accepted = answer.request
@@ -169,28 +169,36 @@ class AsyncRequestCalls(AsyncModelCalls):
             starting.cancel()
         elif not starting.cancelled() and starting.exception() is None:
             try:
-                await self._release_once(starting.result()[0])
+                await self._release_leaving(starting.result()[0])
             except HeadraceError:
                 return
 
-    async def _release_once(self, handle: str) -> None:
+    async def _release_leaving(self, handle: str) -> None:
+        """Release a request that nobody reads any more; if no answer comes, once more over a new connection."""
+        try:
+            await self._release_once(handle, SILENT_AFTER)
+        except DeadlineError:
+            self._connection.reconnect()
+            await self._release_once(handle, RELEASE_TIMEOUT - SILENT_AFTER)
+
+    async def _release_once(self, handle: str, limit: float) -> None:
         requests = self._connection.requests
         if handle not in requests.unreleased():
             return
         drained = requests.drained(handle)
         try:
-            await self._try_release(handle)
+            await self._try_release(handle, limit)
         except UnavailableError:
             if not drained:  # Else its drained engine is gone, and so is it.
                 raise
             requests.released(handle)
 
-    async def _try_release(self, handle: str) -> None:
+    async def _try_release(self, handle: str, limit: float) -> None:
         """Release a request with one attempt."""
         request = wire.ReleaseRequestRequest(handle=handle)
 
         def released(answer: wire.ReleaseRequestResponse) -> None:
             self._connection.requests.released(handle)
 
-        method, limit = f"{REQUESTS}/ReleaseRequest", RELEASE_TIMEOUT
+        method = f"{REQUESTS}/ReleaseRequest"
         await self._call(method, request, wire.ReleaseRequestResponse, released, limit, handle=handle, policy=ONCE)

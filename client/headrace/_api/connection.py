@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from google.protobuf.message import Message
-from headrace_proto.wire.transport import CallError, MessageStream, Transport, client_closed
+from headrace_proto.wire.transport import CallError, MessageStream, Reconnecting, Transport, client_closed
 
 from headrace._api.open_requests import OpenRequests
 from headrace._base.attempts import Attempts
@@ -36,6 +36,8 @@ class BaseConnection:
     _finalizer: weakref.finalize[Any, Any]
     """Closes the connection, once."""
 
+    _transport: object
+
     def __init__(self, *, timeout: float | None, owner: str, policy: RetryPolicy) -> None:
         self.timeout = timeout
         self.policy = policy
@@ -51,6 +53,11 @@ class BaseConnection:
         """Set the owner of a request message."""
         if self._owner and "owner" in request.DESCRIPTOR.fields_by_name:
             request.owner = self._owner  # type: ignore[attr-defined]
+
+    def reconnect(self) -> None:
+        """Make the next call over a new connection: the present one may be dead."""
+        if isinstance(self._transport, Reconnecting):
+            self._transport.reconnect()
 
     @property
     def closed(self) -> bool:

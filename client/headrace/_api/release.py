@@ -11,6 +11,9 @@ from headrace._values.calls import REQUESTS
 RELEASE_TIMEOUT = 5.0
 """Seconds to wait for a release while closing; the lease ends the request if it takes longer."""
 
+SILENT_AFTER = 2.0
+"""Seconds of these after which a release is sent again, over a new connection: the present one may be dead."""
+
 
 def try_release(connection: Connection, handle: str) -> None:
     """Stop and release a request with one attempt; if it fails, the lease ends the request.

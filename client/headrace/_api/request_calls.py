@@ -11,7 +11,7 @@ from headrace_proto.v1 import request_service_pb2 as wire
 
 from headrace._api.model_calls import ModelCalls
 from headrace._api.open_queue import open_queue
-from headrace._api.release import try_release
+from headrace._api.release import RELEASE_TIMEOUT, SILENT_AFTER, try_release
 from headrace._api.text_stream import TextStream
 from headrace._base.retry import ONCE
 from headrace._streaming.result_queue import ResultQueue
@@ -20,7 +20,7 @@ from headrace._values.calls import REQUESTS
 from headrace._values.convert import get_request_answer, request_of, sequence_of
 from headrace._values.fill import fill
 from headrace._values.prompt import ChatMessages, Prompt
-from headrace.errors import UnavailableError
+from headrace.errors import DeadlineError, UnavailableError
 from headrace.fields import StartFields
 from headrace.types import RequestInfo, SequenceInfo
 
@@ -163,7 +163,16 @@ class RequestCalls(ModelCalls):
     def _text(self, request: wire.StartRequestRequest, timeout: float | None, *, generated_id: bool) -> TextStream:
         calls.check_single(request)
         _, queue = self._start(request, timeout, generated_id=generated_id)
-        return TextStream(queue, self._release_once, partial(try_release, self._connection), self._connection.janitor)
+        once, janitor = partial(try_release, self._connection), self._connection.janitor
+        return TextStream(queue, self._release_leaving, once, janitor)
+
+    def _release_leaving(self, handle: str) -> None:
+        """Release a request that nobody reads any more; if no answer comes, once more over a new connection."""
+        try:
+            self._release_once(handle, SILENT_AFTER)
+        except (DeadlineError, UnavailableError):
+            self._connection.reconnect()
+            self._release_once(handle, RELEASE_TIMEOUT - SILENT_AFTER)
 
     def _release_once(self, handle: str, timeout: float | None = None) -> None:
         if handle not in self._connection.requests.unreleased():

@@ -55,6 +55,10 @@ class AsyncGrpcTransport:
         channel = self._streams.channel()
         return AsyncGrpcChannel(_begin(channel, method, metadata=self._metadata), channel, self._streams)
 
+    def reconnect(self) -> None:
+        """Make the next unary call over a new connection, to the next address; those in progress go on."""
+        self._calls.reconnect()
+
     async def close(self) -> None:
         """Close all calls and connections."""
         await asyncio.gather(*self._calls.close(), *self._streams.close())

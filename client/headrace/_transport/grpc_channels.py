@@ -114,6 +114,7 @@ class Failover:
         self._channels: list[Channel | None] = [None] * len(targets)
         self._mismatches = {target: Mismatch(target, credentials) for target in targets}
         self._current = 0
+        self._left: list[Channel] = []
         self._closed = False
         self._lock = threading.Lock()
         self._wrong: dict[str, str] = {}
@@ -164,11 +165,18 @@ class Failover:
             if self._channels[self._current] is channel:
                 self._current = (self._current + 1) % len(self._targets)
 
+    def reconnect(self) -> None:
+        """Make the next call over a new connection, to the next address. Calls in progress go on."""
+        with self._lock:
+            channel, self._channels[self._current] = self._channels[self._current], None
+            self._left += [] if channel is None else [channel]
+            self._current = (self._current + 1) % len(self._targets)
+
     def close(self) -> list[Any]:
         """Close all channels, so that later calls fail; return the results of their `close`."""
         with self._lock:
             self._closed = True
-            channels = [channel for channel in self._channels if channel is not None]
+            channels = [channel for channel in (*self._left, *self._channels) if channel is not None]
         return [channel.close() for channel in channels]
 
 

@@ -65,6 +65,10 @@ class GrpcTransport:
             raise closed() from error
         return GrpcChannel(questions, answers, channel, self._streams)
 
+    def reconnect(self) -> None:
+        """Make the next unary call over a new connection, to the next address; those in progress go on."""
+        self._calls.reconnect()
+
     def close(self) -> None:
         """Close all calls and connections."""
         self._calls.close()

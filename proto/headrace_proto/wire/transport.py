@@ -83,6 +83,17 @@ class Transport(Protocol):
 
 
 @runtime_checkable
+class Reconnecting(Protocol):
+    """A transport whose connections may die without a sign."""
+
+    def reconnect(self) -> None:
+        """Make the next unary call over a new connection, to another address if there are several.
+
+        Calls in progress go on.
+        """
+
+
+@runtime_checkable
 class SessionTransport(Transport, Protocol):
     """A transport that also carries sessions; over one that does not, each queue has a stream of its own."""
 

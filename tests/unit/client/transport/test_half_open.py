@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import closing
 
 import pytest
-from headrace import Client
+from headrace import AsyncClient, Client
+from headrace._api import aio_calls, request_calls
 from headrace._transport import grpc_channels
 from headrace_proto.v1 import engine_service_pb2
 from support.clocks.client_clock import FakeClock
+from support.clocks.waiting import LIMIT
 from support.scripted.replies import Hang
 from support.scripted.server import ScriptedServer
 from support.scripted.wire_samples import accepted, ended, tokens
 from support.servers.cut_proxy import cut_proxy
+from unit.client.api.test_client import RELEASED
 
 IDS = list(range(30))
 QUICKLY = {"grpc.keepalive_time_ms": 300, "grpc.http2.ping_timeout_ms": 300}
@@ -35,3 +39,63 @@ def test_bc164_a_client_survives_a_half_open_connection(
         assert [token for elements in queue for token in elements.ids_from_generate] == IDS[7:]
         server.expect("GetServerInfo", engine_service_pb2.GetServerInfoResponse(name="e1"))
         assert client.server_info().name == "e1"
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that leave wait for less long before they connect again, and longer then."""
+    for module in (request_calls, aio_calls):
+        monkeypatch.setattr(module, "SILENT_AFTER", 0.2)
+        monkeypatch.setattr(module, "RELEASE_TIMEOUT", LIMIT)
+
+
+def held(server: ScriptedServer, count: int) -> list[str]:
+    """Script requests that go on; return their handles."""
+    handles = [f"e1/i1/{number}" for number in range(count)]
+    server.expect("StartRequest", *map(accepted, handles))
+    for handle in handles:
+        server.expect("GeneratedElements", [Hang()], when=lambda request, handle=handle: request.handle == handle)
+    return handles
+
+
+@pytest.mark.usefixtures("impatient")
+def test_bc164_leaving_over_a_half_open_connection_releases(server: ScriptedServer, clock: FakeClock) -> None:
+    """Over a new connection, since nothing is answered over the present one."""
+    handles = held(server, 2)
+    server.expect("ReleaseRequest", *[RELEASED] * 2)
+    with cut_proxy(server.address) as proxy, Client(proxy.address, clock=clock) as client:
+        for _ in handles:
+            client.start_request("smol", "Hello")
+        server.wait_for_streams(2)
+        proxy.strand()
+    assert [one.handle for one in server.requests("ReleaseRequest")] == handles
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_bc164_leaving_a_loop_client_half_open_releases(server: ScriptedServer) -> None:
+    handles = held(server, 2)
+    server.expect("ReleaseRequest", *[RELEASED] * 2)
+    with cut_proxy(server.address) as proxy:
+        async with AsyncClient(proxy.address) as client:
+            for _ in handles:
+                await client.start_request("smol", "Hello")
+            await asyncio.to_thread(server.wait_for_streams, 2)
+            proxy.strand()
+    assert [one.handle for one in server.requests("ReleaseRequest")] == handles
+
+
+def test_bc164_leaving_ends_though_nothing_is_answered(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After one request, however many there are."""
+    monkeypatch.setattr(request_calls, "SILENT_AFTER", 0.2)
+    monkeypatch.setattr(request_calls, "RELEASE_TIMEOUT", 0.4)
+    server.expect("ReleaseRequest", RELEASED)
+    handles = held(server, 3)
+    with cut_proxy(server.address) as proxy, Client(proxy.address) as client:
+        for _ in handles:
+            client.start_request("smol", "Hello")
+        server.wait_for_streams(3)
+        proxy.swallow()
+    assert [text for text in caplog.messages if "could not release the remaining requests" in text]
+    assert {one.handle for one in server.requests("ReleaseRequest")} == set(handles[:1])
