@@ -36,6 +36,8 @@ class AsyncConnection(BaseConnection):
         cleanups: tasks that release requests which their callers no longer need.
     """
 
+    _transport: AsyncTransport
+
     def __init__(
         self, transport: AsyncTransport, *, timeout: float | None, owner: str, policy: RetryPolicy, clock: AsyncClock
     ) -> None:

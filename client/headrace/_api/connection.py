@@ -83,6 +83,8 @@ class Connection(BaseConnection):
         clock: source of time.
     """
 
+    _transport: Transport
+
     def __init__(
         self, transport: Transport, *, timeout: float | None, owner: str, policy: RetryPolicy, clock: Clock
     ) -> None:
