@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 
 import grpc
 import grpc_health.v1.health_pb2
@@ -16,8 +16,14 @@ from google.protobuf.descriptor_pool import Default
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from google.rpc import error_details_pb2, status_pb2
+from grpc_health.v1.health_pb2 import HealthCheckRequest
+from grpc_health.v1.health_pb2_grpc import HealthStub
 from headrace._transport.methods import CONVERSATIONS, METHODS
+from headrace_proto.server.intake import READ_SECONDS
+from headrace_proto.v1.engine_service_pb2 import GetServerInfoRequest
+from headrace_proto.v1.engine_service_pb2_grpc import EngineServiceStub
 from headrace_proto.v1.request_service_pb2 import StartRequestRequest
+from support.servers.cut_proxy import cut_proxy
 from support.servers.processes import Server, engine_server, gateway_server
 
 SERVICES = (
@@ -165,3 +171,26 @@ def _filled(method: MethodDescriptor) -> Message:
         if field.type == field.TYPE_STRING and not field.is_repeated:
             setattr(message, field.name, "some/name/é")
     return message
+
+
+async def test_f15_seventy_silent_connections_delay_no_other_host(server: Server, channel: grpc.aio.Channel) -> None:
+    """They begin calls and send no message; each has its call read, or waiting to be, before another host calls."""
+    never = asyncio.Event()
+
+    async def nothing() -> AsyncIterator[bytes]:
+        await never.wait()
+        yield b""
+
+    async with AsyncExitStack() as stack:
+        proxy = stack.enter_context(cut_proxy(server.address, source="127.0.0.2"))
+        silent = []
+        for _ in range(70):
+            options = [("grpc.use_local_subchannel_pool", 1)]
+            one = await stack.enter_async_context(grpc.aio.insecure_channel(proxy.address, options))
+            silent.append(one.stream_unary("/headrace.v1.EngineService/Tokenize")(nothing()))
+            await HealthStub(one).Check(HealthCheckRequest())  # Comes after the call's beginning.
+        info = EngineServiceStub(channel).GetServerInfo(GetServerInfoRequest(), timeout=READ_SECONDS / 2)
+        assert (await info).name
+        assert not any(call.done() for call in silent)
+        for call in silent:
+            call.cancel()

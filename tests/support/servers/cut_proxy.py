@@ -13,13 +13,18 @@ _CHUNK = 1 << 16
 class CutProxy:
     """Forwards bytes between clients and a server, each direction of each connection in a thread of its own.
 
+    Args:
+        server: host:port of the server.
+        source: address of this machine that it connects from, which is its clients' host to the server.
+
     Attributes:
         address: address that it listens on.
     """
 
-    def __init__(self, server: str) -> None:
+    def __init__(self, server: str, source: str = "127.0.0.1") -> None:
         host, _, port = server.rpartition(":")
         self._server = (host, int(port))
+        self._source = (source, 0)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._swallows = False
@@ -47,7 +52,7 @@ class CutProxy:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                server = socket.create_connection(self._server)
+                server = socket.create_connection(self._server, source_address=self._source)
                 self._open += [client, server]
                 threading.Thread(target=self._pass_on, args=(client, server, False), daemon=True).start()
                 threading.Thread(target=self._pass_on, args=(server, client, True), daemon=True).start()
@@ -61,9 +66,9 @@ class CutProxy:
 
 
 @contextlib.contextmanager
-def cut_proxy(server: str) -> Iterator[CutProxy]:
+def cut_proxy(server: str, source: str = "127.0.0.1") -> Iterator[CutProxy]:
     """Run a proxy in front of a server's address."""
-    proxy = CutProxy(server)
+    proxy = CutProxy(server, source)
     try:
         yield proxy
     finally:
