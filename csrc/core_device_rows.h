@@ -104,10 +104,10 @@ typedef struct CoreGatherRows {
 /* ---- quantized matrices ---- */
 
 /* A quantized matrix [outputs, inputs], packed for tensor cores: weight = scale * (code - zero) + offset, with a scale
- * and an offset per group of inputs. The caller owns data; only core_coded_pack writes it, and its layout is specific
- * to this version of the library. */
-typedef struct CoreCoded {
-  const void* data; /* core_coded_bytes() bytes, aligned to 16 */
+ * and an offset per group of inputs. The caller owns data; only core_quantized_pack writes it, and its layout is
+ * specific to this version of the library. */
+typedef struct CoreQuantized {
+  const void* data; /* core_quantized_bytes() bytes, aligned to 16 */
   int64_t outputs;  /* 1 ... 2^31 - 1 */
   int64_t inputs;   /* 1 ... 2^31 - 1 */
   int32_t bits;     /* per code: 8 or 4 */
@@ -116,53 +116,53 @@ typedef struct CoreCoded {
   int32_t offsets;  /* 1: groups have offsets, 0: none */
   int32_t zero;     /* zero point: 0 ... 255, or 0 ... 15 with 4 bits */
   int32_t dtype;    /* CoreDtype of inputs and outputs of products: bfloat16 or float16 */
-} CoreCoded;
+} CoreQuantized;
 
-/* Arguments of core_coded_pack, which packs rows first_row ... first_row + rows - 1. All buffers are in host memory,
- * the matrix's data too; the caller then copies that to the device. */
-typedef struct CoreCodedPack {
-  const CoreCoded* matrix;  /* its data is written */
-  const uint8_t* codes;     /* [rows, inputs] */
-  const float* row_scales;  /* [rows, groups] */
-  const float* row_offsets; /* [rows, groups]; null if and only if the matrix has no offsets */
-  int64_t first_row;        /* a multiple of 64 */
-  int64_t rows;             /* a multiple of 64, or up to the last row */
-} CoreCodedPack;
+/* Arguments of core_quantized_pack, which packs rows first_row ... first_row + rows - 1. All buffers are in host
+ * memory, the matrix's data too; the caller then copies that to the device. */
+typedef struct CoreQuantizedPack {
+  const CoreQuantized* matrix; /* its data is written */
+  const uint8_t* codes;        /* [rows, inputs] */
+  const float* row_scales;     /* [rows, groups] */
+  const float* row_offsets;    /* [rows, groups]; null if and only if the matrix has no offsets */
+  int64_t first_row;           /* a multiple of 64 */
+  int64_t rows;                /* a multiple of 64, or up to the last row */
+} CoreQuantizedPack;
 
 /* Return the bytes that data needs; 0 if the description is invalid. */
-CORE_API int64_t core_coded_bytes(const CoreCoded* matrix);
+CORE_API int64_t core_quantized_bytes(const CoreQuantized* matrix);
 /* Pack rows. Several threads may pack different rows at once. The memory need not be zeroed. */
-CORE_API CoreStatus core_coded_pack(const CoreCodedPack* pack);
+CORE_API CoreStatus core_quantized_pack(const CoreQuantizedPack* pack);
 /* Write one dequantized row of a matrix in host memory as float32 [inputs]. */
-CORE_API CoreStatus core_coded_row(const CoreCoded* matrix, int64_t row, float* values);
+CORE_API CoreStatus core_quantized_row(const CoreQuantized* matrix, int64_t row, float* values);
 
-typedef enum CoreCodedLimit {
-  CORE_CODED_ROWS = 64, /* maximum rows of core_coded_linear */
-} CoreCodedLimit;
+typedef enum CoreQuantizedLimit {
+  CORE_QUANTIZED_ROWS = 64, /* maximum rows of core_quantized_linear */
+} CoreQuantizedLimit;
 
-/* out = x * matrix^T + bias, for at most CORE_CODED_ROWS rows. */
-typedef struct CoreCodedLinear {
-  CoreCoded matrix;
+/* out = x * matrix^T + bias, for at most CORE_QUANTIZED_ROWS rows. */
+typedef struct CoreQuantizedLinear {
+  CoreQuantized matrix;
   const void* x;    /* [rows, inputs] of the matrix's dtype */
   const void* bias; /* [outputs] of the dtype; null: none */
   void* out;        /* [rows, outputs] of the dtype */
-  float* room;      /* scratch, [splits, rows, outputs]; may be null if splits is 1 */
-  int64_t rows;     /* 0 ... CORE_CODED_ROWS */
+  float* scratch;   /* [splits, rows, outputs]; may be null if splits is 1 */
+  int64_t rows;     /* 0 ... CORE_QUANTIZED_ROWS */
   int32_t splits;   /* thread blocks that split the sum of an output: 1 ... 65535; they are added in a fixed order */
-} CoreCodedLinear;
+} CoreQuantizedLinear;
 
 /* Return the number of splits that keeps this many multiprocessors busy; 0 if the description is invalid. */
-CORE_API int32_t core_coded_splits(const CoreCoded* matrix, int64_t rows, int32_t multiprocessors);
+CORE_API int32_t core_quantized_splits(const CoreQuantized* matrix, int64_t rows, int32_t multiprocessors);
 
 /* Dequantize rows of the matrix: out[i] = row ids[i], or row first + i without ids; a row of NaN if the row is out of
  * range. */
-typedef struct CoreCodedRows {
-  CoreCoded matrix;
+typedef struct CoreUnpackRows {
+  CoreQuantized matrix;
   const int32_t* ids; /* [rows]; null: none */
   void* out;          /* [rows, inputs] of the matrix's dtype */
   int64_t rows;       /* 0 ... 2^31 - 1 */
   int64_t first;      /* 0 ... 2^31 - 1; 0 with ids */
-} CoreCodedRows;
+} CoreUnpackRows;
 
 /* ---- sampling ---- */
 
@@ -174,21 +174,21 @@ typedef struct CoreSampleRows {
   CoreSampled* sampled;         /* [rows] */
   int32_t* top_ids;             /* [rows, CORE_TOP_LOGPROBS] as in CoreBatch; null if no row requests any */
   double* top_logprobs;         /* likewise */
-  float* room;                  /* scratch, [rows, vocab] */
+  float* scratch;               /* [rows, vocab] */
   int64_t rows;                 /* 0 ... 2^31 - 1 */
   int64_t vocab;                /* 1 ... 2^31 - 1 */
   int32_t dtype;                /* CoreDtype of logits */
 } CoreSampleRows;
 
-#define CORE_DEVICE_ROW_OPS(OP)        \
-  OP(rms_norm, CoreRmsNorm)            \
-  OP(quantize_rows, CoreQuantizeRows)  \
-  OP(rms_norm_codes, CoreRmsNormCodes) \
-  OP(gated_rows, CoreGatedRows)        \
-  OP(scaled_sums, CoreScaledSums)      \
-  OP(gather_rows, CoreGatherRows)      \
-  OP(coded_linear, CoreCodedLinear)    \
-  OP(coded_rows, CoreCodedRows)        \
+#define CORE_DEVICE_ROW_OPS(OP)             \
+  OP(rms_norm, CoreRmsNorm)                 \
+  OP(quantize_rows, CoreQuantizeRows)       \
+  OP(rms_norm_codes, CoreRmsNormCodes)      \
+  OP(gated_rows, CoreGatedRows)             \
+  OP(scaled_sums, CoreScaledSums)           \
+  OP(gather_rows, CoreGatherRows)           \
+  OP(quantized_linear, CoreQuantizedLinear) \
+  OP(unpack_rows, CoreUnpackRows)           \
   OP(sample_rows, CoreSampleRows)
 
 #ifdef __cplusplus

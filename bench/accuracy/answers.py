@@ -152,11 +152,11 @@ class Reader:
         self._lanes = lanes
         self._known: list[Lane] = []
 
-    def begin(self, ids: Sequence[int], room: int) -> Lane:
+    def begin(self, ids: Sequence[int], new_tokens: int) -> Lane:
         """Return a sequence that has read these ids, and has blocks for more."""
         pairs = [(_common(lane.ids[: lane.computed], ids[:-1]) // _BLOCK * _BLOCK, lane) for lane in self._known]
         shared, lane = max(pairs, key=lambda pair: pair[0], default=(0, None))
-        begun = self._lanes.add(ids, room=room, shared=lane if shared else None, shared_tokens=shared)
+        begun = self._lanes.add(ids, new_tokens=new_tokens, shared=lane if shared else None, shared_tokens=shared)
         self._known.append(begun)
         self._read(begun)
         return begun
@@ -190,7 +190,7 @@ def answered(reader: Reader, talks: Sequence[Sequence[list[int]]]) -> list[list[
     """Return conversations with the reader's answers to the given messages of each turn."""
     found = []
     for asked in talks:
-        lane, turns = reader.begin(asked[0], _room(asked)), []
+        lane, turns = reader.begin(asked[0], _new_tokens(asked)), []
         for number, ids in enumerate(asked):
             if number:
                 reader.ask(lane, ids)
@@ -207,7 +207,7 @@ def nearness(reader: Reader, talks: Sequence[Sequence[Turn]], *, own: bool) -> N
     """
     got, expected, alike = [], [], []
     for turns in talks:
-        lane = reader.begin(turns[0].asked, _room([turn.asked for turn in turns]))
+        lane = reader.begin(turns[0].asked, _new_tokens([turn.asked for turn in turns]))
         for number, turn in enumerate(turns):
             if number:
                 reader.ask(lane, turn.asked)
@@ -238,7 +238,7 @@ def conversations(path: Path) -> tuple[list[list[list[int]]], list[list[list[int
     return long, [[ids(words, number) for number, words in enumerate(talk)] for talk in TALKS]
 
 
-def _room(asked: Sequence[Sequence[int]]) -> int:
+def _new_tokens(asked: Sequence[Sequence[int]]) -> int:
     """Return the number of ids after the first turn's."""
     return sum(map(len, asked[1:])) + len(asked) * ANSWER
 

@@ -26,7 +26,7 @@ _BYTES = {Format.INT8: 1.0, Format.INT4: 0.5}
 _SCALE_BYTES = 2
 
 
-def coded_bytes(shapes: Mapping[str, tuple[int, ...]], weights: WeightQuant) -> float:
+def quantized_bytes(shapes: Mapping[str, tuple[int, ...]], weights: WeightQuant) -> float:
     """Return the bytes of quantized matrices and their scales, without padding."""
     matrices = [_matrix(name, *shape, weights) for name, shape in shapes.items() if len(shape) == 2]
     return sum(
@@ -35,7 +35,7 @@ def coded_bytes(shapes: Mapping[str, tuple[int, ...]], weights: WeightQuant) -> 
     )
 
 
-def coded_weights(spec: DecoderSpec, device: Device, weights: WeightQuant) -> dict[str, QuantizedWeight]:
+def quantized_weights(spec: DecoderSpec, device: Device, weights: WeightQuant) -> dict[str, QuantizedWeight]:
     """Return all matrices of a decoder by name, those that share their input as one.
 
     Layers have equal values, each in memory of its own: only the first is packed.
@@ -57,11 +57,11 @@ def coded_weights(spec: DecoderSpec, device: Device, weights: WeightQuant) -> di
 
 @dataclass(frozen=True)
 class _Packed:
-    coded: QuantizedMatrix
+    quantized: QuantizedMatrix
     data: torch.Tensor
 
     def weight(self, sizes: Sequence[int]) -> QuantizedWeight:
-        return QuantizedWeight(self.coded, self.data.clone(), sizes)
+        return QuantizedWeight(self.quantized, self.data.clone(), sizes)
 
 
 def _matrix(name: str, outputs: int, inputs: int, weights: WeightQuant) -> Matrix:
@@ -71,16 +71,16 @@ def _matrix(name: str, outputs: int, inputs: int, weights: WeightQuant) -> Matri
 
 
 def _pack(device: Device, matrix: Matrix) -> _Packed:
-    coded = QuantizedMatrix(device.native, matrix, Dtype.BFLOAT16)
-    host = torch.empty(coded.nbytes, dtype=torch.uint8)
+    quantized = QuantizedMatrix(device.native, matrix, Dtype.BFLOAT16)
+    host = torch.empty(quantized.nbytes, dtype=torch.uint8)
 
     def pack(first: int) -> None:
         count = min(_ROWS_AT_ONCE, matrix.outputs - first)
-        coded.pack(host.data_ptr(), _rows(matrix, count, first), first)
+        quantized.pack(host.data_ptr(), _rows(matrix, count, first), first)
 
     with ThreadPoolExecutor() as threads:
         list(threads.map(pack, range(0, matrix.outputs, _ROWS_AT_ONCE)))
-    return _Packed(coded, host.to(device.torch))
+    return _Packed(quantized, host.to(device.torch))
 
 
 def _rows(matrix: Matrix, count: int, seed: int) -> MatrixRows:

@@ -83,7 +83,7 @@ def costs(spec: DecoderSpec, scale: Scale) -> dict[str, Cost]:
     for name, weight in (("int8", 1.0), ("int4", 0.5)):
         values = 2.0 * inner * hidden
         rows_moved = BFLOAT16 * scale.few * (hidden + 2.0 * inner)
-        found[f"coded_linear {name}"] = Cost(values * (weight + 2.0 / GROUP) + rows_moved, 2.0 * scale.few * values)
+        found[f"quantized_linear {name}"] = Cost(values * (weight + 2.0 / GROUP) + rows_moved, 2.0 * scale.few * values)
     logits = Cost(float(BFLOAT16 * scale.draws * spec.vocab_size))
     found["sample_rows greedy"] = found["sample_rows top_k, top_p"] = logits
     return found

@@ -120,8 +120,8 @@ class Ops:
                 continue
             products = CodeProducts(self._device, RowCodes[name.upper()])
             rows, of_weight = products.quantize(x), products.quantize(weight)
-            coded = RowQuantizedWeight(of_weight.codes, of_weight.scales, [len(of_weight)])
-            works[f"linear {name} rows (torch)"] = partial(products.linear, rows, coded, None)
+            quantized = RowQuantizedWeight(of_weight.codes, of_weight.scales, [len(of_weight)])
+            works[f"linear {name} rows (torch)"] = partial(products.linear, rows, quantized, None)
         return works
 
     def _attention(self) -> Works:
@@ -150,7 +150,7 @@ class Ops:
             host = torch.empty(packed.nbytes, dtype=torch.uint8)
             packed.pack(host.data_ptr(), MatrixRows(codes, scales, None), 0)
             weight = QuantizedWeight(packed, host.to(self._device.torch), [matrix.outputs])
-            works[f"coded_linear {name}"] = partial(QuantizedProducts(self._device, []).linear, x, weight, None)
+            works[f"quantized_linear {name}"] = partial(QuantizedProducts(self._device, []).linear, x, weight, None)
         return works
 
     def _sampling(self) -> Works:

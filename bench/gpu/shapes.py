@@ -18,7 +18,7 @@ from headrace_engine.models.layout import expected_shapes
 from headrace_engine.models.spec import DecoderSpec, LayerSpec, RopeSpec
 from headrace_engine.native import Kv
 
-from bench.gpu.codes import coded_bytes, coded_weights
+from bench.gpu.codes import quantized_bytes, quantized_weights
 
 BLOCK_SIZE = 16
 BFLOAT16 = 2
@@ -84,7 +84,7 @@ def weight_bytes(spec: DecoderSpec, weights: WeightQuant) -> float:
     if weights is WeightQuant.NONE:
         return float(BFLOAT16 * weight_values(spec))
     read = {name: shape for name, shape in expected_shapes(spec).items() if spec.tied_head or name != "embed"}
-    return coded_bytes(read, weights)
+    return quantized_bytes(read, weights)
 
 
 def random_model(spec: DecoderSpec, device: Device, sizes: Sizes, stored: Stored = NUMBERS) -> CudaModel:
@@ -93,15 +93,15 @@ def random_model(spec: DecoderSpec, device: Device, sizes: Sizes, stored: Stored
     Args:
         sizes: sizes of its largest step; `sizes.blocks` limits the length of sequences.
     """
-    coded = {} if stored.weights is WeightQuant.NONE else coded_weights(spec, device, stored.weights)
-    shapes = {name: shape for name, shape in expected_shapes(spec).items() if name not in coded}
+    quantized = {} if stored.weights is WeightQuant.NONE else quantized_weights(spec, device, stored.weights)
+    shapes = {name: shape for name, shape in expected_shapes(spec).items() if name not in quantized}
     numbers = {name: _random(shape, device.torch) for name, shape in shapes.items()}
     side_by_side(numbers, spec)
     blocks = kv_blocks(spec, sizes.block_size, stored.kv)
     return CudaModel(
         device=device,
         spec=spec,
-        weights={**numbers, **coded},
+        weights={**numbers, **quantized},
         positions=Positions(spec, sizes.blocks * sizes.block_size, device.torch),
         blocks=blocks,
         block_bytes=bytes_a_block(device.native, blocks),

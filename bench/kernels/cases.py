@@ -15,7 +15,7 @@ from bench.kernels.programs import FORMATS, Timed, copies_of, random_copies
 SMOLLM2 = [(960, 576), (3072, 576), (576, 1536), (49152, 576)]
 QWEN = [(4864 * 2, 896), (151936, 896)]
 ROWS = [1, 4, 16, 64, 512]
-_CODED_ROWS = (1, 16, 512)  # also timed with 8-bit activations
+_QUANTIZED_ROWS = (1, 16, 512)  # also timed with 8-bit activations
 _HEAD = 40000  # outputs above which a matrix is a head, which has few rows
 
 
@@ -60,7 +60,7 @@ def products(limits: Limits) -> Iterator[Case]:
                     continue
                 matrix = Matrix(outputs, inputs, **form)
                 yield _product(limits, outputs, inputs, kind, matrix, rows, Activations.FULL)
-                if matrix.is_integer and rows in _CODED_ROWS:
+                if matrix.is_integer and rows in _QUANTIZED_ROWS:
                     yield _product(limits, outputs, inputs, kind, matrix, rows, Activations.INT8)
 
 

@@ -12,7 +12,7 @@ from headrace_proto.wire.transport import Transport
 
 from headrace._api.connection import Connection, check_timeout
 from headrace._api.release import try_release
-from headrace._api.request_calls import RequestCalls
+from headrace._api.start_calls import StartCalls
 from headrace._base.retry import Clock, RetryPolicy, SystemClock
 from headrace._transport.transport import open_transport
 from headrace.errors import HeadraceError, UnavailableError
@@ -20,7 +20,7 @@ from headrace.errors import HeadraceError, UnavailableError
 logger = logging.getLogger(__name__)
 
 
-class Client(RequestCalls):
+class Client(StartCalls):
     """A client of a gateway, of an engine, or of an engine in this process.
 
     It connects with the first call. It is thread-safe, but must not be used in a fork of the process that created it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from headrace._values.fill import unknown_name
+from headrace._values.refusals import unknown_name
 from headrace.errors import InvalidRequestError
 
 

@@ -7,7 +7,7 @@ const char* core_status_text(CoreStatus status) {
     case CORE_NULL_POINTER:
       return "the pointer must not be null";
     case CORE_MISALIGNED:
-      return "the pointer must be aligned to the size of an element";
+      return "the pointer is not aligned as the header requires";
     case CORE_BAD_COUNT:
       return "must be 0 to 2147483647";
     case CORE_BAD_EXTENT:
@@ -19,9 +19,9 @@ const char* core_status_text(CoreStatus status) {
     case CORE_DEVICE_ERROR:
       return core::device_error_text(core::detail_of(status));
     case CORE_NO_MEMORY:
-      return "the system gives no more memory or threads";
+      return "the system has no more memory or threads";
     case CORE_NO_ISA:
-      return "must be 0 (the best), or 1 (avx2), 2 (avx512), 3 (avx512_bf16) or 4 (amx) where this machine has it";
+      return "must be 0 (the best), 1 (avx2), 2 (avx512), 3 (avx512_bf16) or 4 (amx), and supported by this machine";
     case CORE_BAD_THREADS:
       return "must be 1 to 1024";
     case CORE_BAD_GROUP:

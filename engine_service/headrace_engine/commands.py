@@ -115,7 +115,7 @@ class AddSequence:
         interrupt_policy: RETURN ends it with INTERRUPTED where RESUME would preempt it for lack of blocks.
         use_speculation: its ids may be drafted.
         prompt_logprobs: report prompt logprobs, with this many top logprobs; None: do not.
-        scored: index of the first prompt token to report: an earlier core reported those before it.
+        prompt_reported: index of the first prompt token to report: an earlier core reported those before it.
         tensors: report the vectors of each token.
     """
 
@@ -142,7 +142,7 @@ class AddSequence:
     interrupt_policy: InterruptPolicy = InterruptPolicy.RESUME
     use_speculation: bool = True
     prompt_logprobs: int | None = None
-    scored: int = 0
+    prompt_reported: int = 0
     tensors: bool = False
 
 

@@ -33,8 +33,8 @@ class Output:
 
 def shifted(values: Tensor, shift: int) -> Tensor:
     """The same values in a buffer that starts `shift` elements after an aligned address."""
-    room = torch.empty(values.numel() + shift, dtype=values.dtype, device=values.device)
-    return room[shift:].view(values.shape).copy_(values)
+    scratch = torch.empty(values.numel() + shift, dtype=values.dtype, device=values.device)
+    return scratch[shift:].view(values.shape).copy_(values)
 
 
 def stream_of(backend: Native) -> int:

@@ -128,13 +128,13 @@ class OneProgram:
             assert blocks.dtype == np.int32
             row.blocks, row.start, row.length = blocks.ctypes.data, start, length
         ids = np.arange(self.rows, dtype=np.int32)
-        room = np.zeros(max(1, len(self._wanted)) * 128, dtype=np.uint8)
+        scratch = np.zeros(max(1, len(self._wanted)) * 128, dtype=np.uint8)
         batch = Batch(
             token_ids=ids.ctypes.data,
             sequences=ctypes.addressof(rows),
             wanted=self._wanted.ctypes.data,
-            sampling=room.ctypes.data,
-            sampled=room.ctypes.data,
+            sampling=scratch.ctypes.data,
+            sampled=scratch.ctypes.data,
             num_tokens=self.rows,
             num_sequences=len(given),
             num_logits=len(self._wanted),

@@ -58,16 +58,16 @@ class Ones {
  public:
   Ones(int bits, int outputs, int inputs) : zero_(bits == 4 ? 8 : 128) {
     matrix = {nullptr, outputs, inputs, bits, 32, CORE_FLOAT16, 1, zero_, CORE_BFLOAT16};
-    data_.reset(static_cast<unsigned char*>(aligned_alloc(16, core_coded_bytes(&matrix))));
+    data_.reset(static_cast<unsigned char*>(aligned_alloc(16, core_quantized_bytes(&matrix))));
     matrix.data = data_.get();
     const int groups = (inputs + 31) / 32;
     const std::vector<uint8_t> codes(outputs * inputs, static_cast<uint8_t>(zero_ + 2));
     const std::vector<float> scales(outputs * groups, 1.0f), offsets(outputs * groups, -1.0f);
-    const CoreCodedPack pack = {&matrix, codes.data(), scales.data(), offsets.data(), 0, outputs};
-    if (core_coded_pack(&pack) != CORE_OK) abort();
+    const CoreQuantizedPack pack = {&matrix, codes.data(), scales.data(), offsets.data(), 0, outputs};
+    if (core_quantized_pack(&pack) != CORE_OK) abort();
   }
 
-  CoreCoded matrix;
+  CoreQuantized matrix;
 
  private:
   struct Free {
@@ -82,17 +82,17 @@ bool products_are_right(int bits, int outputs, int inputs, int rows, int splits)
   const Ones ones(bits, outputs, inputs);
   const Numbers x(rows * inputs, kOne), bias(outputs, kOne);
   Numbers out(rows * outputs, kPoison), weights(outputs * inputs, kPoison);
-  std::vector<float> room(splits * rows * outputs);
-  const CoreCodedLinear linear = {ones.matrix, x.data(), bias.data(), out.data(), room.data(), rows, splits};
-  const CoreCodedRows whole = {ones.matrix, nullptr, weights.data(), outputs, 0};
-  return core_coded_linear(&linear, nullptr) == CORE_OK && core_coded_rows(&whole, nullptr) == CORE_OK &&
+  std::vector<float> scratch(splits * rows * outputs);
+  const CoreQuantizedLinear linear = {ones.matrix, x.data(), bias.data(), out.data(), scratch.data(), rows, splits};
+  const CoreUnpackRows whole = {ones.matrix, nullptr, weights.data(), outputs, 0};
+  return core_quantized_linear(&linear, nullptr) == CORE_OK && core_unpack_rows(&whole, nullptr) == CORE_OK &&
          all(out, bfloat16(inputs + 1)) && all(weights, kOne);
 }
 
 // Two rows of which one changes, with all cuts; an id far above the others is drawn.
 bool draws_are_right(int vocab) {
   const int best = vocab / 2;
-  std::vector<float> logits(2 * vocab, 0.0f), room(2 * vocab);
+  std::vector<float> logits(2 * vocab, 0.0f), scratch(2 * vocab);
   logits[best] = logits[vocab + best] = 60.0f;
   const std::vector<int32_t> penalized = {0, vocab - 1, vocab}, masked = {1};
   const std::vector<double> penalties = {1.0, 1.0, 1.0};
@@ -114,7 +114,8 @@ bool draws_are_right(int vocab) {
   std::vector<int32_t> ids(2 * CORE_TOP_LOGPROBS);
   std::vector<double> logprobs(2 * CORE_TOP_LOGPROBS);
   const CoreSampleRows sample = {
-      logits.data(), sampling.data(), sampled.data(), ids.data(), logprobs.data(), room.data(), 2, vocab, CORE_FLOAT32};
+      logits.data(), sampling.data(), sampled.data(), ids.data(), logprobs.data(), scratch.data(), 2,
+      vocab,         CORE_FLOAT32};
   return core_sample_rows(&sample, nullptr) == CORE_OK && sampled[0].token == best && sampled[1].token == best &&
          ids[0] == best;
 }

@@ -50,13 +50,13 @@ class ProgramSampler:
     """A program of core_cpu."""
 
     def __init__(self, cpu: Cpu, rows: int, vocab: int) -> None:
-        room = -(-rows * vocab // 16) * 16
+        scratch = -(-rows * vocab // 16) * 16
         numbers = {"max_positions": 16, "layers": 1, "heads": 1, "kv_heads": 1, "head_dim": 16, "block_size": 16}
         counts = {"max_tokens": rows, "max_sequences": rows, "max_logits": rows}
         self._own = Value(0, vocab, Rows.TOKENS)
-        self._program = Program(cpu, Shape(workspace=2 * room, vocab=vocab, kv=Kv.FLOAT32, **numbers, **counts))
+        self._program = Program(cpu, Shape(workspace=2 * scratch, vocab=vocab, kv=Kv.FLOAT32, **numbers, **counts))
         self._batch = CpuBatch(self._program.shape)
-        logits = Value(room, vocab, Rows.LOGITS)
+        logits = Value(scratch, vocab, Rows.LOGITS)
         self._program.select(self._own, logits)
         self._program.sample(logits)
         self._program.bind(Memory(cpu.native, self._program.block_bytes), 1)
@@ -75,7 +75,7 @@ class DeviceSampler:
     def __init__(self, device: Native, rows: int, vocab: int, dtype: Dtype = Dtype.FLOAT32) -> None:
         self._device = device
         self._dtype = dtype
-        self._room = self._filled((rows, vocab), torch.float32, torch.nan)
+        self._scratch = self._filled((rows, vocab), torch.float32, torch.nan)
 
     def draw(self, logits: np.ndarray, steps: Sequence[SequenceStep]) -> list[Sampled]:
         """See Sampler."""
@@ -92,7 +92,7 @@ class DeviceSampler:
             sampled=sampled.data_ptr(),
             top_ids=ids.data_ptr(),
             top_logprobs=logprobs.data_ptr(),
-            room=self._room.data_ptr(),
+            scratch=self._scratch.data_ptr(),
             rows=rows,
             vocab=vocab,
             dtype=self._dtype,

@@ -16,9 +16,12 @@ from headrace._api.aio_connection import AsyncConnection
 from headrace._api.aio_open_queue import open_async_queue
 from headrace._api.aio_text_stream import AsyncTextStream
 from headrace._api.aio_verbs import answering, awaited, awaited_as
+from headrace._api.making_calls import MakingCalls
 from headrace._api.model_calls import ModelCalls
 from headrace._api.release import RELEASE_TIMEOUT, SILENT_AFTER
 from headrace._api.request_calls import RequestCalls
+from headrace._api.server_calls import ServerCalls
+from headrace._api.start_calls import StartCalls
 from headrace._base.aio_waiting import being_cancelled
 from headrace._base.retry import ONCE
 from headrace._streaming.aio_queue import AsyncResultQueue
@@ -51,7 +54,7 @@ class AsyncVerbs:
         return read(await self._connection.call(method, request, answer, timeout=timeout, **about))
 
     # It returns the coroutine of `_call`.
-    _quick_call = ModelCalls._quick_call
+    _quick_call = MakingCalls._quick_call
 
     def _watch(self, method: str, request: Message, read: Callable[[Any], Result]) -> AsyncMessageIterator[Result]:
         return AsyncMessageIterator(self._connection.stream(method, request), read, self._connection.home)
@@ -64,6 +67,8 @@ class AsyncModelCalls(AsyncVerbs):
     results with `async for`.
     """
 
+    _change = ModelCalls._change
+
     install_model = awaited(ModelCalls.install_model)
     start_model = awaited(ModelCalls.start_model)
     stop_model = awaited(ModelCalls.stop_model)
@@ -72,11 +77,11 @@ class AsyncModelCalls(AsyncVerbs):
     list_models = awaited(ModelCalls.list_models)
     watch_model = answering(ModelCalls.watch_model, AsyncMessageIterator[ModelInfo])
     inspect_model = awaited(ModelCalls.inspect_model)
-    tokenize = awaited(ModelCalls.tokenize)
-    detokenize = awaited(ModelCalls.detokenize)
-    engine_stats = awaited(ModelCalls.engine_stats)
-    watch_engine_stats = answering(ModelCalls.watch_engine_stats, AsyncMessageIterator[list[EngineStat]])
-    server_info = awaited(ModelCalls.server_info)
+    tokenize = awaited(ServerCalls.tokenize)
+    detokenize = awaited(ServerCalls.detokenize)
+    engine_stats = awaited(ServerCalls.engine_stats)
+    watch_engine_stats = answering(ServerCalls.watch_engine_stats, AsyncMessageIterator[list[EngineStat]])
+    server_info = awaited(ServerCalls.server_info)
 
 
 class AsyncRequestCalls(AsyncModelCalls):
@@ -91,9 +96,9 @@ class AsyncRequestCalls(AsyncModelCalls):
     starts it, soon after.
     """
 
-    start_request = awaited_as(RequestCalls.start_request, tuple[str, AsyncResultQueue])
-    open_queue = awaited_as(RequestCalls.open_queue, AsyncResultQueue)
-    generate = answering(RequestCalls.generate, AsyncTextStream)
+    start_request = awaited_as(StartCalls.start_request, tuple[str, AsyncResultQueue])
+    open_queue = awaited_as(StartCalls.open_queue, AsyncResultQueue)
+    generate = answering(StartCalls.generate, AsyncTextStream)
     stop_request = awaited(RequestCalls.stop_request)
     release_request = awaited(RequestCalls.release_request)
     sync_request = awaited(RequestCalls.sync_request)
@@ -113,7 +118,7 @@ class AsyncRequestCalls(AsyncModelCalls):
 
     _page = awaited(RequestCalls._page)
     _observed = RequestCalls._observed
-    _start_now = awaited_as(RequestCalls._start, tuple[str, AsyncResultQueue])
+    _start_now = awaited_as(StartCalls._start, tuple[str, AsyncResultQueue])
 
     def _text(self, request: wire.StartRequestRequest, timeout: float | None, *, generated_id: bool) -> AsyncTextStream:
         calls.check_single(request)

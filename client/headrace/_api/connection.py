@@ -17,7 +17,7 @@ from headrace._base.fork import check_process, current_process
 from headrace._base.janitor import Janitor
 from headrace._base.retry import Clock, RetryPolicy
 from headrace._streaming.session_driver import SessionDriver
-from headrace._values.fill import invalid
+from headrace._values.refusals import invalid
 from headrace._values.wire_errors import error_from_status
 from headrace.errors import HeadraceError, UnavailableError
 

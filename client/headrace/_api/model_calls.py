@@ -1,45 +1,23 @@
-"""Client methods about models and servers."""
+"""Client methods about models."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, Unpack
+from collections.abc import Sequence
+from typing import Any, Unpack
 
-from google.protobuf.message import Message
-from headrace_proto.v1 import engine_service_pb2 as engine_wire
 from headrace_proto.v1 import model_service_pb2 as wire
 
-from headrace._api.connection import Connection
+from headrace._api.server_calls import ServerCalls
 from headrace._transport.message_iterator import MessageIterator
 from headrace._values import calls
-from headrace._values.calls import ENGINES, MODELS
-from headrace._values.convert_models import (
-    description_of,
-    detokenized_of,
-    engines_of,
-    model_of,
-    models_of,
-    server_of,
-    stats_of,
-    tokenized_of,
-)
+from headrace._values.calls import MODELS
+from headrace._values.convert_models import description_of, engines_of, model_of, models_of
 from headrace._values.fill import fill
-from headrace._values.prompt import ChatMessages, Prompt
-from headrace.fields import ChatFields, InstallFields
-from headrace.model_types import (
-    Detokenized,
-    EngineStat,
-    ModelDescription,
-    ModelInfo,
-    ServerInfo,
-    Tokenized,
-)
-
-Answer = TypeVar("Answer", bound=Message)
-Result = TypeVar("Result")
+from headrace.fields import InstallFields
+from headrace.model_types import ModelDescription, ModelInfo
 
 
-class ModelCalls:
+class ModelCalls(ServerCalls):
     """Methods to install, start and watch models, and to get information and statistics of servers.
 
     Through a gateway a model call goes to every engine, or to those in `engine_ids`. It returns one entry per engine,
@@ -49,8 +27,6 @@ class ModelCalls:
     default. After a timeout the operation continues on the engines, and calling the method again waits for it. The
     other calls have the client's timeout by default.
     """
-
-    _connection: Connection
 
     def install_model(
         self,
@@ -114,9 +90,8 @@ class ModelCalls:
             NotFoundError: no such model or engine.
             StateError: WRONG_STATE, BAD_MODEL, or OUT_OF_MEMORY; the message of the last one names fields to lower.
         """
-        request = wire.StartModelRequest()
-        fill(request, {"model_name": name, "engine_ids": engine_ids, "no_wait": no_wait})
-        return self._call(f"{MODELS}/StartModel", request, wire.StartModelResponse, engines_of, timeout)
+        request, answer = wire.StartModelRequest(), wire.StartModelResponse
+        return self._change(request, answer, name, engine_ids, no_wait=no_wait, timeout=timeout)
 
     def stop_model(
         self, name: str, *, engine_ids: Sequence[str] = (), no_wait: bool = False, timeout: float | None = None
@@ -138,9 +113,8 @@ class ModelCalls:
             NotFoundError: no such model or engine.
             StateError: WRONG_STATE.
         """
-        request = wire.StopModelRequest()
-        fill(request, {"model_name": name, "engine_ids": engine_ids, "no_wait": no_wait})
-        return self._call(f"{MODELS}/StopModel", request, wire.StopModelResponse, engines_of, timeout)
+        request, answer = wire.StopModelRequest(), wire.StopModelResponse
+        return self._change(request, answer, name, engine_ids, no_wait=no_wait, timeout=timeout)
 
     def release_model(
         self, name: str, *, engine_ids: Sequence[str] = (), no_wait: bool = False, timeout: float | None = None
@@ -160,9 +134,8 @@ class ModelCalls:
             NotFoundError: no such model or engine.
             StateError: WRONG_STATE; stop a running model first.
         """
-        request = wire.ReleaseModelRequest()
-        fill(request, {"model_name": name, "engine_ids": engine_ids, "no_wait": no_wait})
-        return self._call(f"{MODELS}/ReleaseModel", request, wire.ReleaseModelResponse, engines_of, timeout)
+        request, answer = wire.ReleaseModelRequest(), wire.ReleaseModelResponse
+        return self._change(request, answer, name, engine_ids, no_wait=no_wait, timeout=timeout)
 
     def get_model(self, name: str, *, engine_ids: Sequence[str] = (), timeout: float | None = None) -> list[ModelInfo]:
         """Return the state and effective config of a model on each engine.
@@ -240,121 +213,10 @@ class ModelCalls:
         fill(request, {**given, "format": format, "engine_id": engine_id})
         return self._quick_call(f"{MODELS}/InspectModel", request, wire.InspectModelResponse, description_of, timeout)
 
-    def tokenize(
-        self,
-        model: str,
-        prompt: Prompt | None = None,
-        *,
-        text: str | None = None,
-        messages: ChatMessages | None = None,
-        timeout: float | None = None,
-        **fields: Unpack[ChatFields],
-    ) -> Tokenized:
-        """Return the token ids of a text or chat, as `start_request` would use them, and the rendered text.
-
-        Args:
-            model: name of the model.
-            prompt: text or messages; or pass one of the next two.
-            text: text, without a chat template.
-            messages: conversation for the chat template, as in `start_request`.
-            timeout: seconds; None: the client's timeout.
-            **fields: fields of `headrace.fields.ChatFields`.
-
-        Raises:
-            TypeError: unknown keyword, or not exactly one prompt.
-            NotFoundError: no such model.
-            InvalidRequestError: BAD_TEMPLATE, or a prompt of the wrong type.
-        """
-        request = calls.tokenize(model, prompt, text=text, messages=messages, fields=fields)
-        return self._quick_call(f"{ENGINES}/Tokenize", request, engine_wire.TokenizeResponse, tokenized_of, timeout)
-
-    def detokenize(
-        self, model: str, ids: Sequence[int], *, skip_special_tokens: bool | None = None, timeout: float | None = None
-    ) -> Detokenized:
-        """Return the text of token ids, and the bytes of each id.
-
-        Args:
-            model: name of the model.
-            ids: token ids.
-            skip_special_tokens: leave special tokens out of the text; None: the engine's default.
-            timeout: seconds; None: the client's timeout.
-
-        Raises:
-            NotFoundError: no such model.
-            InvalidRequestError: an id is outside the vocabulary.
-        """
-        request = engine_wire.DetokenizeRequest()
-        fill(request, {"model_name": model, "token_ids": ids, "skip_special_tokens": skip_special_tokens})
-        return self._quick_call(
-            f"{ENGINES}/Detokenize", request, engine_wire.DetokenizeResponse, detokenized_of, timeout
-        )
-
-    def engine_stats(
-        self, model: str = "", *, engine_ids: Sequence[str] = (), timeout: float | None = None
-    ) -> list[EngineStat]:
-        """Return current statistics, one entry per engine and model.
-
-        Args:
-            model: name of the model; "" = all.
-            engine_ids: engines to ask; () = all.
-            timeout: seconds; None: the client's timeout.
-        """
-        request = engine_wire.GetEngineStatRequest()
-        fill(request, {"model_name": model, "engine_ids": engine_ids})
-        answer = engine_wire.GetEngineStatResponse
-        return self._quick_call(
-            f"{ENGINES}/GetEngineStat", request, answer, lambda answer: stats_of(answer.stats), timeout
-        )
-
-    def watch_engine_stats(
-        self, model: str = "", *, engine_ids: Sequence[str] = (), interval: float | None = None
-    ) -> MessageIterator[list[EngineStat]]:
-        """Iterate over statistics, as `engine_stats` returns them, until the iterator is closed.
-
-        Args:
-            model: name of the model; "" = all.
-            engine_ids: engines to watch; () = all.
-            interval: seconds between two results, at least 0.1; None: 1.
-        """
-        request = engine_wire.WatchEngineStatRequest()
-        fill(request, {"model_name": model, "engine_ids": engine_ids, "interval": interval})
-        return self._watch(f"{ENGINES}/WatchEngineStat", request, lambda answer: stats_of(answer.stats))
-
-    def server_info(self, *, timeout: float | None = None) -> ServerInfo:
-        """Return name, version and features of the server.
-
-        Args:
-            timeout: seconds; None: the client's timeout.
-        """
-        request = engine_wire.GetServerInfoRequest()
-        return self._quick_call(
-            f"{ENGINES}/GetServerInfo", request, engine_wire.GetServerInfoResponse, server_of, timeout
-        )
-
-    def _call(
-        self,
-        method: str,
-        request: Message,
-        answer: type[Answer],
-        read: Callable[[Answer], Result],
-        timeout: float | None,
-        **about: Any,
-    ) -> Result:
-        """Make a call and return its converted response. All methods wait here; the async client overrides it."""
-        return read(self._connection.call(method, request, answer, timeout=timeout, **about))
-
-    def _quick_call(
-        self,
-        method: str,
-        request: Message,
-        answer: type[Answer],
-        read: Callable[[Answer], Result],
-        timeout: float | None,
-        **about: Any,
-    ) -> Result:
-        """Make a call with the client's timeout by default."""
-        return self._call(method, request, answer, read, self._connection.limit(timeout), **about)
-
-    def _watch(self, method: str, request: Message, read: Callable[[Any], Result]) -> MessageIterator[Result]:
-        """Return an iterator over the converted responses of a streaming call."""
-        return MessageIterator(self._connection.stream(method, request), read, self._connection.janitor)
+    def _change(
+        self, request: Any, answer: Any, name: str, engine_ids: Sequence[str], *, no_wait: bool, timeout: float | None
+    ) -> list[ModelInfo]:
+        """Start, stop or release a model."""
+        fill(request, {"model_name": name, "engine_ids": engine_ids, "no_wait": no_wait})
+        method = request.DESCRIPTOR.name.removesuffix("Request")
+        return self._call(f"{MODELS}/{method}", request, answer, engines_of, timeout)

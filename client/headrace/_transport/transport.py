@@ -12,7 +12,7 @@ from headrace_proto.v1.status_pb2 import Status
 from headrace_proto.wire.status import CODES, failure
 from headrace_proto.wire.transport import ENTRY_POINTS, CallError, Transport
 
-from headrace._values.fill import unknown_name
+from headrace._values.refusals import unknown_name
 
 _CLIENT_KEYWORDS = ("address", "timeout", "owner", "retry", "clock")
 

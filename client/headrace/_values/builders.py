@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, overload
 from google.protobuf.message import Message
 
 from headrace._base.refused_names import RefusedNames
-from headrace._values.fill import fill, unknown_name
+from headrace._values.fill import fill
+from headrace._values.refusals import unknown_name
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)

@@ -8,8 +8,9 @@ from typing import Any
 
 from headrace_proto.v1 import engine_service_pb2, model_service_pb2, request_pb2, request_service_pb2, runtime_pb2
 
-from headrace._values.fill import fill, invalid, unknown_name
+from headrace._values.fill import fill
 from headrace._values.prompt import ChatMessages, Prompt, set_prompt
+from headrace._values.refusals import invalid, unknown_name
 from headrace.errors import InvalidRequestError
 from headrace.fields import ChatFields, GenerationFields, InstallFields
 

@@ -12,7 +12,7 @@ from headrace_proto.v1 import engine_service_pb2, generation_pb2, model_pb2, mod
 
 from headrace import model_types
 from headrace._values.convert import optional, time_of
-from headrace._values.fill import enum_name
+from headrace._values.scalars import enum_name
 from headrace._values.unfill import to_fields
 from headrace._values.wire_errors import error_from_status
 from headrace.types import ConfigWarning, ModelState

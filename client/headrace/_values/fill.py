@@ -14,29 +14,23 @@
 
 from __future__ import annotations
 
-import json
 import math
 import numbers
-import operator
-import reprlib
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
-from headrace_proto.pure.suggestions import did_you_mean
 from headrace_proto.wire.integers import INTEGERS
 
-from headrace._base.caller_words import argument
-from headrace._base.foreign_names import our_name
-from headrace.errors import InvalidRequestError
+from headrace._values.refusals import invalid, unknown_key, unknown_name
+from headrace._values.scalars import scalar
 
 _MOST_DIGITS = 20
 """Maximum number of digits of a 64-bit integer."""
 
-_REALS = (FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT)
 _DURATION = Duration.DESCRIPTOR.full_name
 _MOST_SECONDS = 315_576_000_000  # Maximum of a protobuf Duration.
 
@@ -57,40 +51,12 @@ def fill(message: Message, fields: Mapping[str, Any], path: str = "") -> None:
     given = {name: value for name, value in fields.items() if value is not None}
     for name in fields:
         if name not in names and path:
-            raise _unknown_key(path, name, names)
+            raise unknown_key(path, name, names)
         if name not in names:
             raise unknown_name(f'{message.DESCRIPTOR.name} has no field "{name}"', name, names)
     _check_alternatives(message.DESCRIPTOR, given, path)
     for name, value in given.items():
         _set(message, names[name], value, f"{path}.{name}" if path else name)
-
-
-def unknown_name(complaint: str, name: str, known: Iterable[str]) -> TypeError:
-    """Return the error for an unknown name, with similar names."""
-    return TypeError(complaint + _advice(name, known))
-
-
-def _unknown_key(path: str, name: object, known: Iterable[str]) -> InvalidRequestError:
-    """Return the error for a mapping with an unknown key."""
-    names = list(known)
-    text = f"unknown key {name!r}; the keys are {', '.join(names)}" if names else f"unknown key {name!r}; it takes none"
-    text += _advice(name, names) if isinstance(name, str) else ""
-    violation = {"field": f"{path}.{name}", "description": text}
-    return InvalidRequestError(f"{argument(path)}: {text}", details={"field_violations": [violation]})
-
-
-def _advice(name: str, known: Iterable[str]) -> str:
-    names = list(known)
-    ours = our_name(name, names)
-    return f"; did you mean {ours}?" if ours is not None else did_you_mean(name, names)
-
-
-def invalid(path: str, value: object, allowed: str) -> InvalidRequestError:
-    """Return the error for an invalid value: it names the field, the value, and what is allowed."""
-    shown = reprlib.repr(value)
-    violation = {"field": path, "description": f"{shown}: must be {allowed}"}
-    message = f"{argument(path)} = {shown}: must be {allowed}"
-    return InvalidRequestError(message, details={"field_violations": [violation]})
 
 
 def _check_alternatives(descriptor: Any, given: Mapping[str, Any], path: str) -> None:
@@ -109,7 +75,7 @@ def _set(message: Message, field: FieldDescriptor, value: Any, path: str) -> Non
     elif field.message_type is not None:
         fill_one(getattr(message, field.name), value, path)
     else:
-        setattr(message, field.name, _scalar(field, value, path))
+        setattr(message, field.name, scalar(field, value, path))
 
 
 def is_map(field: FieldDescriptor) -> bool:
@@ -124,10 +90,10 @@ def _set_map(message: Message, field: FieldDescriptor, value: Any, path: str) ->
     target = getattr(message, field.name)
     for key, item in value.items():
         item_path = f"{path}[{key!r}]"
-        whole = _scalar(entry["key"], _number(entry["key"], key), item_path)
+        whole = scalar(entry["key"], _number(entry["key"], key), item_path)
         if whole in target:
             raise invalid(item_path, item, "given once, as a number or as its digits")
-        target[whole] = _scalar(entry["value"], item, item_path)
+        target[whole] = scalar(entry["value"], item, item_path)
 
 
 def _number(field: FieldDescriptor, key: Any) -> Any:
@@ -144,7 +110,7 @@ def _set_list(target: Any, field: FieldDescriptor, value: Any, path: str) -> Non
         for index, item in enumerate(items):
             fill_one(target.add(), item, f"{path}[{index}]")
     elif not _extended(target, field, items):
-        target.extend([_scalar(field, item, f"{path}[{index}]") for index, item in enumerate(items)])
+        target.extend([scalar(field, item, f"{path}[{index}]") for index, item in enumerate(items)])
 
 
 def _extended(target: Any, field: FieldDescriptor, items: list[Any]) -> bool:
@@ -195,7 +161,7 @@ def _fill_tagged(target: Message, value: Mapping[str, Any], path: str) -> None:
         raise invalid(path, value, f'given with the key "{kind}"')
     for key in rest:
         if key != kind:
-            raise _unknown_key(path, key, ("type", kind))
+            raise unknown_key(path, key, ("type", kind))
     fill(target, rest, path)
 
 
@@ -211,95 +177,3 @@ def _set_duration(target: Any, value: Any, path: str) -> None:
     if not math.isfinite(seconds) or abs(seconds) > _MOST_SECONDS:
         raise invalid(path, value, f"at most {_MOST_SECONDS} seconds")
     target.FromNanoseconds(round(seconds * 1e9))
-
-
-def _scalar(field: FieldDescriptor, value: Any, path: str) -> Any:
-    if field.enum_type is not None:
-        return _enum(field.enum_type, value, path)
-    if field.cpp_type in INTEGERS:
-        return _integer(value, *INTEGERS[field.cpp_type], path)
-    if field.cpp_type in _REALS:
-        return _real(value, path)
-    if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
-        return _flag(value, path)
-    if field.type == FieldDescriptor.TYPE_BYTES:
-        return _bytes(value, path)
-    return _text(field.name, value, path)
-
-
-def _integer(value: Any, least: int, most: int, path: str) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise invalid(path, value, "a whole number") from None
-    if isinstance(value, bool):
-        raise invalid(path, value, "a whole number")
-    if number < least:
-        raise invalid(path, value, f"at least {least}" if least else "a non-negative whole number")
-    if number > most:
-        raise invalid(path, value, f"at most {most}")
-    return number
-
-
-def _real(value: Any, path: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise invalid(path, value, "a number")
-    try:
-        return float(value)
-    except OverflowError:
-        raise invalid(path, value, "a number that a double can hold") from None
-
-
-def _flag(value: Any, path: str) -> bool:
-    if not isinstance(value, bool):
-        raise invalid(path, value, "True or False")
-    return value
-
-
-def _bytes(value: Any, path: str) -> bytes:
-    if not isinstance(value, bytes | bytearray | memoryview):
-        raise invalid(path, value, "bytes")
-    return bytes(value)
-
-
-def _text(name: str, value: Any, path: str) -> str:
-    if name.endswith(("_json", "json_schema")) and not isinstance(value, str):
-        value = to_json(value, path)
-    if not isinstance(value, str):
-        raise invalid(path, value, "a string")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise invalid(path, value, "text without lone surrogates") from None
-    return value
-
-
-def to_json(value: Any, path: str) -> str:
-    """Return a value as JSON text.
-
-    Raises:
-        InvalidRequestError: the value cannot be serialized.
-    """
-    try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError):
-        raise invalid(path, value, "serializable as JSON") from None
-    except RecursionError:
-        raise invalid(path, value, "nested less deeply") from None
-
-
-def _enum(kind: EnumDescriptor, value: Any, path: str) -> int:
-    names = {enum_name(kind, number): number for number in sorted(kind.values_by_number) if number != 0}
-    found = names.get(value.upper()) if isinstance(value, str) else None
-    if found is None:
-        raise invalid(path, value, f"one of {', '.join(names)}")
-    return found
-
-
-def enum_name(kind: EnumDescriptor, number: int) -> str:
-    """Return the name of an enum value without its prefix; for one newer than this version, the number as text."""
-    value = kind.values_by_number.get(number)
-    if value is None:
-        return str(number)
-    # The name of every enum's zero value is the prefix followed by UNSPECIFIED.
-    return value.name.removeprefix(kind.values_by_number[0].name.removesuffix("UNSPECIFIED"))

@@ -8,7 +8,9 @@ from typing import Any
 from google.protobuf.message import Message
 from headrace_proto.v1 import generation_pb2
 
-from headrace._values.fill import fill, fill_one, invalid, to_json
+from headrace._values.fill import fill, fill_one
+from headrace._values.refusals import invalid
+from headrace._values.scalars import to_json
 
 Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
 """Text, token ids, or messages."""

@@ -11,7 +11,8 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from headrace._values.fill import enum_name, is_map
+from headrace._values.fill import is_map
+from headrace._values.scalars import enum_name
 
 
 def to_fields(message: Message) -> dict[str, Any]:

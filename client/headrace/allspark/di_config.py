@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headrace._values.fill import invalid
+from headrace._values.refusals import invalid
 
 _ROPE = {
     "type": "type", "rope_type": "type", "factor": "factor", "original_max_position_embeddings": "original_max_length",

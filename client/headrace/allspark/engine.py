@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 from headrace._base.refused_names import RefusedNames
 from headrace._streaming.result_queue import ResultQueue
-from headrace._values.fill import invalid
+from headrace._values.refusals import invalid
 from headrace.allspark.generation_config import ASGenerationConfigBuilder, MultiMediaInfo
 from headrace.allspark.model_loader import LLM
 from headrace.allspark.runtime_config import AsCacheMode, AsModelConfig, AsModelRuntimeConfigBuilder, TargetDevice

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from headrace._values.fill import invalid
+from headrace._values.refusals import invalid
 from headrace.allspark.di_config import read_config, section
 from headrace.allspark.generation_config import ASGenerationConfigBuilder
 from headrace.allspark.llm import LLM

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headrace._values.fill import invalid
+from headrace._values.refusals import invalid
 
 _WEIGHTS = {"int8": "INT8", "uint8": "INT8", "int4": "INT4", "uint4": "INT4", "fp8_e4m3": "NONE"}
 _KEYS = ("quant_method", "weight_format", "weight_bits", "compute_method", "activate_format", "group_size")

@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from headrace_proto.v1 import runtime_pb2
 
 from headrace._values.builders import ConfigBuilder, Flag, Setter
-from headrace._values.fill import invalid
+from headrace._values.refusals import invalid
 from headrace.allspark.di_config import runtime_fields, section
 from headrace.fields import Seconds
 

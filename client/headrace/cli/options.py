@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from headrace._base.foreign_names import our_name
-from headrace._values.fill import unknown_name
+from headrace._values.refusals import unknown_name
 
 
 def read_options(options: Sequence[str], known: Collection[str]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from headrace._values.fill import invalid
+from headrace._values.refusals import invalid
 from headrace.compat.counterparts import not_supported
 
 _PIECES = ("system", "meta_instruction", "eosys", "user", "eoh", "assistant", "eoa", "tool", "eotool", "separator")

@@ -11,7 +11,7 @@ from typing import Any, Self, TypedDict, Unpack
 
 from headrace._base.retry import RetryPolicy
 from headrace._streaming.result_queue import ResultQueue
-from headrace._values.fill import invalid, unknown_name
+from headrace._values.refusals import invalid, unknown_name
 from headrace.client import Client
 from headrace.compat.answers import Answers, Piece, room_of
 from headrace.compat.counterparts import in_their_names, not_supported, warn_caller

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any, cast
 
 from headrace._values.calls import install_model
-from headrace._values.fill import invalid, unknown_name
+from headrace._values.refusals import invalid, unknown_name
 from headrace.compat.counterparts import not_supported
 from headrace.fields import InstallFields
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypedDict, Unpack
 from google.protobuf.message import Message
 from headrace_proto.v1 import generation_pb2
 
-from headrace._values.fill import invalid
+from headrace._values.refusals import invalid
 from headrace.compat.keyword_config import KeywordConfig
 
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 from headrace._base.refused_names import RefusedNames
 from headrace._base.retry import RetryPolicy
-from headrace._values.fill import invalid
+from headrace._values.refusals import invalid
 from headrace.client import Client
 from headrace.compat.answers import Start
 from headrace.compat.counterparts import in_their_names, matched, not_supported, warn_caller

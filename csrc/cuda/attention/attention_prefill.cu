@@ -137,8 +137,8 @@ __device__ void put_output(const CorePrefillAttention& args, const Task& task, c
 template <typename Format, int D>
 __global__ void __launch_bounds__(kThreads, 2)
     prefill_attention_kernel(const __grid_constant__ CorePrefillAttention args) {
-  DYNAMIC_SHARED(BFloat16, room);
-  const Tiles<D> tiles(room);
+  DYNAMIC_SHARED(BFloat16, scratch);
+  const Tiles<D> tiles(scratch);
   const Task task(args);
   if (task.first_row >= task.rows) return;
   stage_queries<D>(args, task, tiles.queries);

@@ -115,8 +115,10 @@ struct Tiles {
 
   BFloat16 *queries, *keys, *values;
 
-  __device__ explicit Tiles(BFloat16* room)
-      : queries(room), keys(room + kTileRows * kRowStride<D>), values(room + (kTileRows + kKeys<D>)*kRowStride<D>) {}
+  __device__ explicit Tiles(BFloat16* scratch)
+      : queries(scratch),
+        keys(scratch + kTileRows * kRowStride<D>),
+        values(scratch + (kTileRows + kKeys<D>)*kRowStride<D>) {}
 
   __device__ TileScales<D>& scales(int first_key) const {
     return reinterpret_cast<TileScales<D>*>(queries + kElements)[first_key / kKeys<D> % 2];

@@ -20,7 +20,7 @@ constexpr int kTileOutputs = 64;
 constexpr int kStepInputs = 64;
 constexpr int kChunkBytes = 16;
 
-struct CodedLayout {
+struct QuantizedLayout {
   int64_t tiles;
   int64_t steps;
   int64_t groups;         // of a row, including padding of its last step
@@ -30,7 +30,7 @@ struct CodedLayout {
   int64_t scale_bytes;    // of one scale
   int64_t scales_bytes;   // of all scales
 
-  CORE_BOTH explicit CodedLayout(const CoreCoded& matrix) {
+  CORE_BOTH explicit QuantizedLayout(const CoreQuantized& matrix) {
     const int64_t group = matrix.group != 0 ? matrix.group : matrix.inputs;
     tiles = (matrix.outputs + kTileOutputs - 1) / kTileOutputs;
     steps = (matrix.inputs + kStepInputs - 1) / kStepInputs;
@@ -42,7 +42,7 @@ struct CodedLayout {
     scales_bytes = tiles * groups * kTileOutputs * scale_bytes;
   }
 
-  CORE_BOTH int64_t bytes(const CoreCoded& matrix) const {
+  CORE_BOTH int64_t bytes(const CoreQuantized& matrix) const {
     return code_bytes + scales_bytes * (matrix.offsets != 0 ? 2 : 1);
   }
 };
@@ -54,7 +54,7 @@ struct CodePlace {
 };
 
 // Of inputs k and k + 1, where k is even.
-CORE_BOTH CodePlace code_place(const CodedLayout& layout, int32_t bits, int64_t output, int64_t k) {
+CORE_BOTH CodePlace code_place(const QuantizedLayout& layout, int32_t bits, int64_t output, int64_t k) {
   const int o = static_cast<int>(output % kTileOutputs), c = static_cast<int>(k % 16);
   const int m = o / 16, h = o / 8 % 2, lane = o % 8 * 4 + c % 8 / 2, i = c / 8 * 2 + h;
   const int fragment = static_cast<int>(k % kStepInputs / 16);
@@ -65,7 +65,7 @@ CORE_BOTH CodePlace code_place(const CodedLayout& layout, int32_t bits, int64_t 
 }
 
 // Return the index of an output's scale for an input.
-CORE_BOTH int64_t scale_place(const CodedLayout& layout, int32_t group, int64_t output, int64_t k) {
+CORE_BOTH int64_t scale_place(const QuantizedLayout& layout, int32_t group, int64_t output, int64_t k) {
   const int o = static_cast<int>(output % kTileOutputs);
   const int64_t number = group != 0 ? k / group : 0;
   return (output / kTileOutputs * layout.groups + number) * kTileOutputs + o % 8 * 8 + o / 8;

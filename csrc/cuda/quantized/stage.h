@@ -56,8 +56,8 @@ struct Stage {
 
 // Start to load a warp's codes and scales of a step; zeros if there is no such step.
 template <int Bits, int XTiles>
-__device__ void bring_codes(const Stage<Bits, XTiles>& stage, const CoreCoded& matrix, const CodedLayout& layout,
-                            int64_t tile, int64_t step) {
+__device__ void bring_codes(const Stage<Bits, XTiles>& stage, const CoreQuantized& matrix,
+                            const QuantizedLayout& layout, int64_t tile, int64_t step) {
   using S = Shape<Bits, XTiles>;
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize, lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const auto* data = static_cast<const unsigned char*>(matrix.data);
@@ -81,7 +81,7 @@ __device__ void bring_codes(const Stage<Bits, XTiles>& stage, const CoreCoded& m
 
 // Start to load the rows of x for the steps of a round. Packed: rows of x are aligned to chunks.
 template <typename T, int Bits, int XTiles>
-__device__ void bring_x(const Stage<Bits, XTiles>& stage, const CoreCodedLinear& args, int64_t round, bool packed) {
+__device__ void bring_x(const Stage<Bits, XTiles>& stage, const CoreQuantizedLinear& args, int64_t round, bool packed) {
   using S = Shape<Bits, XTiles>;
   constexpr int kAcrossRow = S::kDeep * 8;  // chunks
   const int64_t inputs = args.matrix.inputs;

@@ -79,7 +79,7 @@ inline void check_op(Check& check, const CoreSampleRows& args) {
   check.optional(args.top_ids, sizeof(int32_t)).optional(args.top_logprobs, sizeof(double));
   check.that(args.top_ids != nullptr || args.top_logprobs == nullptr, CORE_NULL_POINTER, args.top_ids);
   check.that(args.top_ids == nullptr || args.top_logprobs != nullptr, CORE_NULL_POINTER, args.top_logprobs);
-  check.pointer(args.room, sizeof(float));
+  check.pointer(args.scratch, sizeof(float));
 }
 
 }  // namespace core

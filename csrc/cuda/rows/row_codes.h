@@ -34,10 +34,10 @@ __device__ void put_row_codes(const Values& values, int64_t packs, void* out, fl
   if (threadIdx.x == 0) *scale = factors.scale;
   for (int64_t i = threadIdx.x; i < packs; i += blockDim.x) {
     const Pack<float, Width> pack = values(i);
-    Pack<uint8_t, Width> coded;
+    Pack<uint8_t, Width> quantized;
 #pragma unroll
-    for (int k = 0; k < Width; k++) coded.at[k] = code_of(pack.at[k] * factors.factor, codes);
-    static_cast<Pack<uint8_t, Width>*>(out)[i] = coded;
+    for (int k = 0; k < Width; k++) quantized.at[k] = code_of(pack.at[k] * factors.factor, codes);
+    static_cast<Pack<uint8_t, Width>*>(out)[i] = quantized;
   }
 }
 

@@ -20,19 +20,19 @@ __device__ inline bool allows(const CoreLogitChanges& changes, int64_t id) {
   return id / 32 < changes.allowed_words && (changes.allowed[id / 32] >> (id % 32) & 1) != 0;
 }
 
-// Write the changed logits to the scratch buffer `room`; ids that may not be sampled become -inf.
+// Write the changed logits to `scratch`; ids that may not be sampled become -inf.
 template <typename T>
-__device__ void change_logits(const CoreLogitChanges& changes, const T* own, int64_t vocab, float* room) {
+__device__ void change_logits(const CoreLogitChanges& changes, const T* own, int64_t vocab, float* scratch) {
   for (int64_t id = threadIdx.x; id < vocab; id += blockDim.x) {
-    room[id] = allows(changes, id) ? to_float(own[id]) : kNothing;
+    scratch[id] = allows(changes, id) ? to_float(own[id]) : kNothing;
   }
   __syncthreads();
-  change_each(changes.penalized, changes.penalized_count, vocab, room,
+  change_each(changes.penalized, changes.penalized_count, vocab, scratch,
               [&](float logit, int32_t i) { return penalized_logit(logit, changes.repetition, changes.penalties[i]); });
-  change_each(changes.biased, changes.biased_count, vocab, room,
+  change_each(changes.biased, changes.biased_count, vocab, scratch,
               [&](float logit, int32_t i) { return finite_float(logit + changes.biases[i]); });
   // An id may occur twice: both threads write the same.
-  change_each(changes.masked, changes.masked_count, vocab, room, [](float, int32_t) { return kNothing; });
+  change_each(changes.masked, changes.masked_count, vocab, scratch, [](float, int32_t) { return kNothing; });
 }
 
 }  // namespace core

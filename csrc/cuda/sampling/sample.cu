@@ -41,9 +41,9 @@ __device__ CoreSampled sampled_row(const CoreSampleRows& args, SampleShared& sha
   Logits<T> logits = own;
   Peak peak = own_peak;
   if (sampling.changes != nullptr) {
-    float* room = args.room + row * vocab;
-    change_logits(*sampling.changes, own.own, vocab, room);
-    logits.changed = room;
+    float* scratch = args.scratch + row * vocab;
+    change_logits(*sampling.changes, own.own, vocab, scratch);
+    logits.changed = scratch;
     peak = peak_of(logits);
   }
   if (peak.logit == kNothing) return {0.0, -1, 1};

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from headrace_engine.core.runner import LogitChanges, Sampled, Scores, SequenceStep
+from headrace_engine.core.runner import LogitChanges, PromptLogprobs, Sampled, SequenceStep
 from headrace_engine.sampling_params import SamplingParams
 
 _BEYOND_ALL = 3.4e38
@@ -22,19 +22,19 @@ Vectors = Callable[[int, int], bytes]
 
 def wants_extras(steps: Sequence[SequenceStep]) -> bool:
     """Return True if a step requests prompt logprobs or tensors."""
-    return any(step.scoring is not None or step.tensors for step in steps)
+    return any(step.prompt_logprobs is not None or step.tensors for step in steps)
 
 
 def collect_extras(
     steps: Sequence[SequenceStep], sampled: Iterable[Sampled], score: Score, at_once: int, vectors: Vectors
 ) -> list[Sampled]:
-    """Return one result for each step with `sampling` or `scoring`.
+    """Return one result for each step with `sampling` or `prompt_logprobs`.
 
     Args:
         sampled: results of the steps with `sampling`.
         score: computes at most at_once rows per call.
     """
-    scored, tokens = _prompt_logprobs(steps, score, at_once), enumerate(sampled)
+    forced_rows, tokens = _prompt_logprobs(steps, score, at_once), enumerate(sampled)
     answers = []
     for step in steps:
         answer = Sampled(None)
@@ -42,8 +42,8 @@ def collect_extras(
             number, answer = next(tokens)
             if step.tensors:
                 answer = replace(answer, tensors=vectors(number, step.token_ids[-1]))
-        if step.scoring is not None:
-            answer = _add_prompt_logprobs(answer, list(islice(scored, len(step.scoring.ids))))
+        if step.prompt_logprobs is not None:
+            answer = _add_prompt_logprobs(answer, list(islice(forced_rows, len(step.prompt_logprobs.ids))))
         if step.has_result:
             answers.append(answer)
     return answers
@@ -55,10 +55,10 @@ def _prompt_logprobs(steps: Sequence[SequenceStep], score: Score, at_once: int) 
     forced: list[SequenceStep] = []
     begin = 0
     for step in steps:
-        if step.scoring is not None:
-            first = begin + step.scoring.first
-            rows += range(first, first + len(step.scoring.ids))
-            forced += (forced_step(token_id, step.scoring.top) for token_id in step.scoring.ids)
+        if step.prompt_logprobs is not None:
+            first = begin + step.prompt_logprobs.first
+            rows += range(first, first + len(step.prompt_logprobs.ids))
+            forced += (forced_step(token_id, step.prompt_logprobs.top) for token_id in step.prompt_logprobs.ids)
         begin += len(step.token_ids)
     for first in range(0, len(rows), at_once):
         yield from score(rows[first : first + at_once], forced[first : first + at_once])
@@ -71,15 +71,15 @@ def forced_step(token_id: int, top: int) -> SequenceStep:
     return SequenceStep((0,), 0, (0,), sampling, changes=changes)
 
 
-def _add_prompt_logprobs(answer: Sampled, scored: list[Sampled]) -> Sampled:
+def _add_prompt_logprobs(answer: Sampled, forced_rows: list[Sampled]) -> Sampled:
     """Add prompt logprobs to a result. An error in any of them fails the sequence, like an error in sampling."""
-    errors = [one.error for one in scored if one.error]
+    errors = [one.error for one in forced_rows if one.error]
     if answer.error or errors:
         return Sampled(None, error=answer.error or errors[0])
-    tops = [pair for one in scored for pair in one.top]
-    scores = Scores(
-        logprobs=[one.logprob for one in scored if one.logprob is not None],
+    tops = [pair for one in forced_rows for pair in one.top]
+    found = PromptLogprobs(
+        logprobs=[one.logprob for one in forced_rows if one.logprob is not None],
         top_ids=[token_id for token_id, _ in tops],
         top_logprobs=[logprob for _, logprob in tops],
     )
-    return replace(answer, scores=scores)
+    return replace(answer, prompt_logprobs=found)

@@ -60,7 +60,7 @@ class Processing:
 
 
 @dataclass(frozen=True, slots=True)
-class Scoring:
+class PromptIds:
     """Requests prompt logprobs from a step.
 
     Attributes:
@@ -76,8 +76,8 @@ class Scoring:
 
 
 @dataclass(frozen=True, slots=True)
-class Scores:
-    """Prompt logprobs that a Scoring requested, by the model's own logits.
+class PromptLogprobs:
+    """Prompt logprobs that a PromptIds requested, by the model's own logits.
 
     Attributes:
         logprobs: log-softmax at each of the ids.
@@ -106,7 +106,7 @@ class SequenceStep:
         masked_ids: ids that may not be sampled in this step; may contain duplicates.
         changes: further changes to the logits; None: none.
         processing: final changes to the logits, which cannot allow an id that was masked before. None: none.
-        scoring: requests prompt logprobs; None: none.
+        prompt_logprobs: requests prompt logprobs; None: none.
         tensors: return the vectors of the row that samples.
         sampled_at: row of the previously launched step that samples the id to compute, from 0; `token_ids` then holds
             one placeholder. None: the ids are known.
@@ -121,14 +121,14 @@ class SequenceStep:
     masked_ids: Sequence[int] = ()
     changes: LogitChanges | None = None
     processing: Processing | None = None
-    scoring: Scoring | None = None
+    prompt_logprobs: PromptIds | None = None
     tensors: bool = False
     sampled_at: int | None = None
 
     @property
     def has_result(self) -> bool:
         """True if the step returns a result for this row."""
-        return self.sampling is not None or self.scoring is not None
+        return self.sampling is not None or self.prompt_logprobs is not None
 
 
 @dataclass(slots=True)  # Frozen ones take twice as long to make, and there is one for every row.
@@ -141,7 +141,7 @@ class Sampled:
         top: the most likely ids by the model's own logits, with their log-softmax; as many as were requested, or the
             vocabulary has; most likely first, ties by lowest id.
         error: why no token could be sampled ("logits are not finite"); "" if the row succeeded.
-        scores: prompt logprobs of the ids of the row's scoring.
+        prompt_logprobs: the prompt logprobs that the row requested.
         tensors: if requested, two vectors of the hidden size as little-endian float32, of the token that was
             computed: its embedding, and its last hidden state, after the final norm, which the head multiplies.
     """
@@ -150,7 +150,7 @@ class Sampled:
     logprob: float | None = None
     error: str = ""
     top: Sequence[tuple[int, float]] = ()
-    scores: Scores | None = None
+    prompt_logprobs: PromptLogprobs | None = None
     tensors: bytes = b""
 
 
@@ -225,10 +225,11 @@ class Runner(ABC):
     def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
         """Compute all steps as one mixed batch.
 
-        Appends keys and values to the blocks, and returns one Sampled for each step that has `sampling` or `scoring`,
-        in order. Several steps may belong to one sequence if the plan has speculation: each starts where the one before
-        it ends, and reads what that one appends. Logits for prompt logprobs are computed some rows at a time, never all
-        at once. A row whose logits are not finite gives a Sampled with an error and affects no other row.
+        Appends keys and values to the blocks, and returns one Sampled for each step that has `sampling` or
+        `prompt_logprobs`, in order. Several steps may belong to one sequence if the plan has speculation: each starts
+        where the one before it ends, and reads what that one appends. Logits for prompt logprobs are computed some
+        rows at a time, never all at once. A row whose logits are not finite gives a Sampled with an error and affects
+        no other row.
         """
 
     def launch(self, steps: Sequence[SequenceStep]) -> InFlightStep:

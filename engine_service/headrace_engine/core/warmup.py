@@ -9,7 +9,7 @@ from itertools import islice
 
 from headrace_engine.commands import CorePlan
 from headrace_engine.core.link import Link
-from headrace_engine.core.runner import BlockCopies, Runner, Scoring, SequenceStep
+from headrace_engine.core.runner import BlockCopies, PromptIds, Runner, SequenceStep
 from headrace_engine.core.scheduling.pace import Pace
 from headrace_engine.errors import InvalidArgument, OutOfMemory
 from headrace_engine.messages import CoreReady, RunnerSizes
@@ -126,7 +126,7 @@ def _row(start: int, count: int, blocks: tuple[int, ...]) -> SequenceStep:
         blocks=blocks,
         sampling=_SAMPLING,
         masked_ids=(1,),
-        scoring=Scoring(0, (0,) * min(count, _MAX_PROMPT_LOGPROBS), _SAMPLING.top_logprobs),
+        prompt_logprobs=PromptIds(0, (0,) * min(count, _MAX_PROMPT_LOGPROBS), _SAMPLING.top_logprobs),
         tensors=True,
     )
 

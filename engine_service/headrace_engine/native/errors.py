@@ -49,18 +49,21 @@ def field_at(record: type[ctypes.Structure], offset: int) -> str:
     raise ValueError(f"{record.__name__} has no field at byte {offset}")
 
 
-def value_at(record: ctypes.Structure, field: str) -> Any:
-    """Return the value of a field named by `field_at`."""
-    value: Any = record
-    for part in field.split("."):
-        name, _, number = part.rstrip("]").partition("[")
-        value = getattr(value, name)
-        value = value[int(number)] if number else value
-    return value
+def shown(record: ctypes.Structure, field: str) -> str:
+    """Return " = VALUE" for a field named by `field_at`; "" for arrays. Addresses are hexadecimal, or "null"."""
+    first, _, rest = field.partition(".")
+    name, _, number = first.rstrip("]").partition("[")
+    kinds = {name: kind for name, kind, *_ in record._fields_}
+    value: Any = getattr(record, name)
+    value = value[int(number)] if number else value
+    if rest:
+        return shown(value, rest)
+    return "" if isinstance(value, ctypes.Array) else f" = {_text(value, kinds[name])}"
 
 
-def shown(value: object) -> str:
-    """Format a field's value for a message; "" for arrays."""
+def _text(value: Any, kind: Any) -> str:
     if isinstance(value, ctypes.Structure):
-        return " = " + ", ".join(f"{name} {getattr(value, name)}" for name, *_ in value._fields_)
-    return "" if isinstance(value, ctypes.Array) else f" = {value}"
+        return ", ".join(f"{name} {_text(getattr(value, name), kind)}" for name, kind, *_ in value._fields_)
+    if kind is ctypes.c_void_p:
+        return "null" if value is None else hex(value)
+    return str(value)

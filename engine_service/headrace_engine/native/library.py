@@ -9,7 +9,7 @@ from typing import Literal
 import headrace_engine
 from headrace_engine.environment import NATIVE_VARIABLE, native_folder
 from headrace_engine.native.abi import DIGEST, FUNCTIONS, Code
-from headrace_engine.native.errors import NativeError, NativeUnavailable, field_at, shown, value_at
+from headrace_engine.native.errors import NativeError, NativeUnavailable, field_at, shown
 
 Library = Literal["cpu", "cuda", "sim"]
 """Names of the libraries: g++ on the CPU, nvcc on a GPU, and the CUDA sources simulated on the CPU (tests only)."""
@@ -69,7 +69,7 @@ class Native:
         if args is None or not detail:
             raise NativeError(f"{op}: {text}", code=code)
         field = field_at(type(args), detail - 1)
-        raise NativeError(f"{op}: {field}{shown(value_at(args, field))}: {text}", code=code, field=field)
+        raise NativeError(f"{op}: {field}{shown(args, field)}: {text}", code=code, field=field)
 
 
 def load(library: Library) -> Native:

@@ -7,7 +7,7 @@ import ctypes
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace_engine.native.abi import Coded, CodedPack, Dtype, Format
+from headrace_engine.native.abi import Dtype, Format, Quantized, QuantizedPack
 from headrace_engine.native.library import Native
 from headrace_engine.native.matrix import Matrix, MatrixRows, address_of, check_rows
 
@@ -41,14 +41,14 @@ class QuantizedMatrix:
         self._dtype = dtype
         self._native = native
         known = matrix.format in _BITS and not matrix.codebook
-        self.nbytes = int(native.handle.core_coded_bytes(self.struct())) if known else 0
+        self.nbytes = int(native.handle.core_quantized_bytes(self.struct())) if known else 0
         if not self.nbytes:
             raise ValueError(f"core_{native.library} has no {matrix} for {dtype.name.lower()}")
 
-    def struct(self, address: int | None = None) -> Coded:
-        """Return the CoreCoded with its data at an address."""
+    def struct(self, address: int | None = None) -> Quantized:
+        """Return the CoreQuantized with its data at an address."""
         matrix = self.matrix
-        return Coded(
+        return Quantized(
             data=address,
             outputs=matrix.outputs,
             inputs=matrix.inputs,
@@ -78,7 +78,7 @@ class QuantizedMatrix:
         check_rows(self.matrix, rows.scales, groups, np.float32)
         check_rows(self.matrix, rows.offsets, groups if self.matrix.offsets else None, np.float32)
         struct = self.struct(address)
-        pack = CodedPack(
+        pack = QuantizedPack(
             matrix=ctypes.addressof(struct),
             codes=rows.numbers.ctypes.data,
             row_scales=address_of(rows.scales),
@@ -86,7 +86,7 @@ class QuantizedMatrix:
             first_row=first_row,
             rows=count,
         )
-        self._native.check("coded_pack", self._native.handle.core_coded_pack(pack), pack)
+        self._native.check("quantized_pack", self._native.handle.core_quantized_pack(pack), pack)
 
     def row(self, address: int, number: int) -> NDArray[np.float32]:
         """Unpack one row of a matrix at an address in host memory, as float32 [inputs].
@@ -95,10 +95,10 @@ class QuantizedMatrix:
             NativeError: there is no such row.
         """
         values = np.empty(self.matrix.inputs, dtype=np.float32)
-        status = self._native.handle.core_coded_row(self.struct(address), number, values.ctypes.data)
-        self._native.check("coded_row", status)
+        status = self._native.handle.core_quantized_row(self.struct(address), number, values.ctypes.data)
+        self._native.check("quantized_row", status)
         return values
 
     def splits(self, rows: int, multiprocessors: int) -> int:
         """Return the number of thread blocks that share the inputs of a product of `rows` rows."""
-        return int(self._native.handle.core_coded_splits(self.struct(), rows, multiprocessors))
+        return int(self._native.handle.core_quantized_splits(self.struct(), rows, multiprocessors))

@@ -83,7 +83,7 @@ class LiveCalls:
         if method in WATCHES:
             self.refuse_if_draining()
         ours, what = (self._sessions, "sessions") if method == "Session" else (self._calls, "calls")
-        if not ours.has_room(peer):
+        if not ours.can_take(peer):
             raise status.full_calls(ours.refusal(peer, f"{what} in progress"))
         return ours.holding(peer)
 

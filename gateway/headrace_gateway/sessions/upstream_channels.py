@@ -58,7 +58,7 @@ class UpstreamChannels:
         Raises:
             CallError: QUEUE_FULL.
         """
-        if not self._shares.has_room(session):
+        if not self._shares.can_take(session):
             what = f'sequences of engine "{self.engine}"'
             raise status.full_stream(self.engine, self._shares.refusal(session, what, "this session reads"))
 

@@ -26,10 +26,10 @@ class HostShares(Shares[str]):
         super().__init__(limit)
         self._hosts: Shares[str] = Shares(limit)
 
-    def has_room(self, party: str, count: int = 1) -> bool:
+    def can_take(self, party: str, count: int = 1) -> bool:
         """True if `count` more are within a connection's share."""
         host = host_of(party)
-        if not self._hosts.has_room(host, count):
+        if not self._hosts.can_take(host, count):
             return False
         free, held = self.limit - self.taken - count, self._hosts.held(host) + count
         return within_share(self.held(party) + count, max(0, (3 * free - held) // 4))
@@ -37,7 +37,7 @@ class HostShares(Shares[str]):
     def refusal(self, party: str, what: str, verb: str = "this client's host has") -> str:
         """Return why a connection may not take one more, as text for people."""
         host = host_of(party)
-        if not self._hosts.has_room(host):
+        if not self._hosts.can_take(host):
             return self._hosts.refusal(host, what, verb)
         held, all_held = self.held(party), self._hosts.held(host)
         return f"this connection has {held} {what}, of {all_held} of its host, whose other connections need the rest"

@@ -38,7 +38,7 @@ class Shares(Generic[Party]):
         """Return the amount that a party holds."""
         return self._held[party]
 
-    def has_room(self, party: Party, count: int = 1) -> bool:
+    def can_take(self, party: Party, count: int = 1) -> bool:
         """True if `count` more are within the party's share."""
         return within_share(self._held[party] + count, self.limit - self.taken - count)
 

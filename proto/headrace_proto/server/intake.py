@@ -72,7 +72,7 @@ class Intake:
     async def _turn(self, peer: str) -> None:
         """Wait until one more message of the connection may be read, and count it."""
         host = host_of(peer)
-        if peer not in self._waiting.get(host, ()) and self.shares.has_room(peer):
+        if peer not in self._waiting.get(host, ()) and self.shares.can_take(peer):
             self.shares.take(peer)
             return
         turn = asyncio.get_running_loop().create_future()
@@ -100,7 +100,7 @@ class Intake:
         for peer in list(islice(connections, self._most + 1)):
             turns = connections[peer]
             _drop_left(turns)
-            if turns and self.shares.has_room(peer):
+            if turns and self.shares.can_take(peer):
                 self.shares.take(peer)
                 turns.popleft().set_result(None)
                 connections.move_to_end(peer)

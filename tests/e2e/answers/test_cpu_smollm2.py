@@ -65,7 +65,7 @@ def expected(path: Path, sequences: list[list[int]]) -> Any:
 
 def forced(lanes: CpuLanes, sequences: Sequence[Sequence[int]]) -> Any:
     """The same from the cpu backend, one id a step in one batch."""
-    mine: list[Lane] = [lanes.add(ids[:1], room=len(ids)) for ids in sequences]
+    mine: list[Lane] = [lanes.add(ids[:1], new_tokens=len(ids)) for ids in sequences]
     for place in range(1, TOKENS + 1):
         lanes.step(*((lane, 1) for lane in mine))
         for lane, ids in zip(mine, sequences, strict=True):

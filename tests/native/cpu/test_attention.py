@@ -33,7 +33,7 @@ VARIANTS = [
 ]
 MAX_POSITIONS = 1040
 KV_ERROR = {Kv.FLOAT32: 1e-6, Kv.BFLOAT16: 2**-8, Kv.INT8: 0.5 / 255, Kv.UINT4: 0.5 / 15}
-"""Largest error of an entry: relative to itself for numbers, to the range of its head, as it is coded, for codes."""
+"""Largest error of an entry: relative to itself for numbers, to the range of its quantized head for codes."""
 
 
 @dataclass
@@ -204,8 +204,8 @@ def test_keys_are_rotated_and_stored_to_the_formats_rounding(cpu: Cpu, rng: np.r
     for i in range(2):
         given = (case.rotated(i, "k"), case.inputs[i]["v"].astype(np.float64).reshape(-1, 2, 80))
         for expected, stored in zip(given, case.stored(program, i), strict=True):
-            coded = expected @ hadamard_matrix(80) if kv is Kv.UINT4 else expected
-            size = np.abs(expected) if kv in (Kv.FLOAT32, Kv.BFLOAT16) else np.ptp(coded, axis=-1, keepdims=True)
+            rotated = expected @ hadamard_matrix(80) if kv is Kv.UINT4 else expected
+            size = np.abs(expected) if kv in (Kv.FLOAT32, Kv.BFLOAT16) else np.ptp(rotated, axis=-1, keepdims=True)
             assert (np.abs(stored - expected) <= KV_ERROR[kv] * size * 1.01 + 1e-6).all()
 
 

@@ -27,7 +27,7 @@ from headrace_engine.native import (
     allocations,
     choose_isa,
 )
-from headrace_engine.native.errors import field_at, value_at
+from headrace_engine.native.errors import field_at, shown
 from native.build import run
 from native.one_program import OneProgram, Values
 
@@ -190,6 +190,9 @@ def test_fields_of_structs_in_structs_and_arrays_have_names() -> None:
     assert field_at(linear, 0) == "x"
     assert field_at(linear, first + size + abi.Projection.out.offset) == "projections[1].out"
     assert field_at(linear, abi.Value.width.offset) == "x.width"
-    assert value_at(linear(x=abi.Value(0, 7, 1)), "x.width") == 7
+    found = linear(x=abi.Value(0, 7, 1))
+    found.projections[1].weight = 0x1001
+    assert shown(found, "x.width") == " = 7"
+    assert [shown(found, f"projections[{i}].weight") for i in (0, 1)] == [" = null", " = 0x1001"]
     with pytest.raises(ValueError, match="no field at byte"):
         field_at(linear, ctypes.sizeof(linear))

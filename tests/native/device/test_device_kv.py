@@ -111,9 +111,9 @@ def test_queries_and_keys_are_normed_and_turned(
     assert ((queries - expected).norm(dim=-1) <= LIMIT * expected.norm(dim=-1)).all()
     keys = case.turned(heads, kv_heads, case.weights[1])[case.slots >= 0]
     stored, _ = case.of_tokens(case.pool.entries())
-    coded = case.pool.rotation.rotate(keys)
+    rotated = case.pool.rotation.rotate(keys)
     allowed = (
-        keys.abs() * 2**-8 if kv is Kv.BFLOAT16 else (coded.amax(-1) - coded.amin(-1)).unsqueeze(-1) / MOST[kv] / 2
+        keys.abs() * 2**-8 if kv is Kv.BFLOAT16 else (rotated.amax(-1) - rotated.amin(-1)).unsqueeze(-1) / MOST[kv] / 2
     )
     assert ((stored - keys).abs() <= allowed * 1.001 + 1e-5).all()
 

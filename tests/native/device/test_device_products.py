@@ -35,12 +35,12 @@ def test_products_are_those_of_the_codes(where: Device, kind: RowCodes, rows: in
     weight = RowQuantizedWeight(of_weight.codes[:48], of_weight.scales, [48])
     values = weight.codes.double() * weight.scales.double().unsqueeze(1)
     for made_by in (products, PlainProducts(kind)):
-        coded = made_by.quantize(x)
-        assert len(coded) == rows
-        exact = coded.codes[:rows].double() * coded.scales.double().unsqueeze(1)
+        quantized = made_by.quantize(x)
+        assert len(quantized) == rows
+        exact = quantized.codes[:rows].double() * quantized.scales.double().unsqueeze(1)
         assert torch.linalg.norm(exact - x.double()) < 0.04 * torch.linalg.norm(x.double())
         for given in (None, bias):
-            got = made_by.linear(coded, weight, given)
+            got = made_by.linear(quantized, weight, given)
             expected = exact @ values.T + (0 if given is None else given.double())
             assert got.shape == (rows, 48)
             assert torch.linalg.norm(got.double() - expected) < 4e-3 * torch.linalg.norm(expected)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from headrace_engine.native import Code, Dtype, Format, Matrix, MatrixRows, Native, NativeError
-from headrace_engine.native.abi import CodedLinear, CodedRows
+from headrace_engine.native.abi import QuantizedLinear, UnpackRows
 from headrace_engine.native.quantized import QuantizedMatrix
 from native.buffers import TORCH, Output, shifted, stream_of
 from torch import Tensor
@@ -39,33 +39,35 @@ class Packed:
     """A random matrix on the device, and its weights in float64."""
 
     def __init__(self, device: Native, rng: np.random.Generator, matrix: Matrix, dtype: Dtype) -> None:
-        self.coded = QuantizedMatrix(device, matrix, dtype)
+        self.quantized = QuantizedMatrix(device, matrix, dtype)
         most = 256 if matrix.format is Format.INT8 else 16
         self.codes = rng.integers(0, most, (matrix.outputs, matrix.inputs), dtype=np.uint8)
         groups = (matrix.outputs, matrix.groups)
         self.scales = self._numbers(rng.uniform(0.5, 1.5, groups) / most)
         self.offsets = self._numbers(rng.standard_normal(groups)) if matrix.offsets else None
-        host = torch.full((self.coded.nbytes // 4 + 64,), -1, dtype=torch.int32).view(torch.uint8)
+        host = torch.full((self.quantized.nbytes // 4 + 64,), -1, dtype=torch.int32).view(torch.uint8)
         address = host.data_ptr()
         half = matrix.outputs // 128 * 64
         for first, last in ((half, matrix.outputs), (0, half)):
             if first < last:
                 offsets = None if self.offsets is None else self.offsets[first:last]
-                self.coded.pack(address, MatrixRows(self.codes[first:last], self.scales[first:last], offsets), first)
-        assert (host[self.coded.nbytes :] == 255).all(), "bytes after the matrix were written"
+                self.quantized.pack(
+                    address, MatrixRows(self.codes[first:last], self.scales[first:last], offsets), first
+                )
+        assert (host[self.quantized.nbytes :] == 255).all(), "bytes after the matrix were written"
         self.host, self.data = host, host.to(device.device).clone()
 
     @property
     def struct(self) -> Any:
-        return self.coded.struct(self.data.data_ptr())
+        return self.quantized.struct(self.data.data_ptr())
 
     def _numbers(self, values: np.ndarray) -> np.ndarray:
         """What the storage of scales keeps of them, as float32."""
-        half = self.coded.matrix.scales is Dtype.FLOAT16
+        half = self.quantized.matrix.scales is Dtype.FLOAT16
         return values.astype(np.float16 if half else np.float32).astype(np.float32)
 
     def exact(self) -> Tensor:
-        matrix = self.coded.matrix
+        matrix = self.quantized.matrix
         width = matrix.group or matrix.inputs
 
         def spread(numbers: np.ndarray) -> np.ndarray:
@@ -78,20 +80,20 @@ class Packed:
 def multiply(
     device: Native, packed: Packed, x: Tensor, dtype: Dtype, splits: int = 1, bias: Tensor | None = None
 ) -> Tensor:
-    rows, outputs = len(x), packed.coded.matrix.outputs
+    rows, outputs = len(x), packed.quantized.matrix.outputs
     out = Output((rows, outputs), dtype, device.device)
-    room = Output((splits, rows, outputs), Dtype.FLOAT32, device.device)
-    args = CodedLinear(
+    scratch = Output((splits, rows, outputs), Dtype.FLOAT32, device.device)
+    args = QuantizedLinear(
         matrix=packed.struct,
         x=x.data_ptr(),
         bias=None if bias is None else bias.data_ptr(),
         out=out.tensor.data_ptr(),
-        room=room.tensor.data_ptr() if splits > 1 else None,
+        scratch=scratch.tensor.data_ptr() if splits > 1 else None,
         rows=rows,
         splits=splits,
     )
-    device.launch("coded_linear", args, stream_of(device))
-    room.written()
+    device.launch("quantized_linear", args, stream_of(device))
+    scratch.written()
     return out.written()
 
 
@@ -114,18 +116,18 @@ def test_packed_rows_are_the_codes_times_their_scales(
     packed = Packed(device, rng, Matrix(outputs, inputs, **form), Dtype.BFLOAT16)
     exact = packed.exact()
     address = packed.host.data_ptr()
-    unpacked = np.stack([packed.coded.row(address, row) for row in range(outputs)])
+    unpacked = np.stack([packed.quantized.row(address, row) for row in range(outputs)])
     np.testing.assert_allclose(unpacked, exact.numpy(), rtol=1e-6, atol=1e-6)
     expected = torch.from_numpy(unpacked).bfloat16().double()
     first = outputs // 3
     out = Output((outputs - first, inputs), Dtype.BFLOAT16, device.device)
-    rows = CodedRows(matrix=packed.struct, out=out.tensor.data_ptr(), rows=outputs - first, first=first)
-    device.launch("coded_rows", rows, stream_of(device))
+    rows = UnpackRows(matrix=packed.struct, out=out.tensor.data_ptr(), rows=outputs - first, first=first)
+    device.launch("unpack_rows", rows, stream_of(device))
     torch.testing.assert_close(out.written(), expected[first:], rtol=2**-7, atol=1e-6)
     ids = torch.tensor([outputs - 1, -1, 0, outputs], dtype=torch.int32, device=device.device)
     some = Output((4, inputs), Dtype.BFLOAT16, device.device)
-    args = CodedRows(matrix=packed.struct, ids=ids.data_ptr(), out=some.tensor.data_ptr(), rows=4)
-    device.launch("coded_rows", args, stream_of(device))
+    args = UnpackRows(matrix=packed.struct, ids=ids.data_ptr(), out=some.tensor.data_ptr(), rows=4)
+    device.launch("unpack_rows", args, stream_of(device))
     found = some.written()
     torch.testing.assert_close(found[[0, 2]], expected[[outputs - 1, 0]], rtol=2**-7, atol=1e-6)
     assert found[[1, 3]].isnan().all()
@@ -201,17 +203,17 @@ def test_storage_that_the_kernels_do_not_have_is_refused(device: Native, wrong: 
 
 
 WRONG = [
-    ("coded_linear", {"rows": 65}, "rows", Code.BAD_COUNT),
-    ("coded_linear", {"splits": 0}, "splits", Code.BAD_EXTENT),
-    ("coded_linear", {"splits": 2}, "room", Code.NULL_POINTER),
-    ("coded_linear", {"x": 4097}, "x", Code.MISALIGNED),
-    ("coded_linear", {"data": 4104}, "matrix", Code.MISALIGNED),
-    ("coded_linear", {"group": 48}, "matrix.group", Code.BAD_GROUP),
-    ("coded_linear", {"bits": 5}, "matrix.bits", Code.BAD_CODE),
-    ("coded_rows", {"first": -1}, "first", Code.BAD_COUNT),
-    ("coded_rows", {"ids": 4096, "first": 1}, "first", Code.BAD_COUNT),
-    ("coded_rows", {"out": 0}, "out", Code.NULL_POINTER),
-    ("coded_rows", {"dtype": 1}, "matrix.dtype", Code.UNKNOWN_DTYPE),
+    ("quantized_linear", {"rows": 65}, "rows", Code.BAD_COUNT),
+    ("quantized_linear", {"splits": 0}, "splits", Code.BAD_EXTENT),
+    ("quantized_linear", {"splits": 2}, "scratch", Code.NULL_POINTER),
+    ("quantized_linear", {"x": 4097}, "x", Code.MISALIGNED),
+    ("quantized_linear", {"data": 4104}, "matrix", Code.MISALIGNED),
+    ("quantized_linear", {"group": 48}, "matrix.group", Code.BAD_GROUP),
+    ("quantized_linear", {"bits": 5}, "matrix.bits", Code.BAD_CODE),
+    ("unpack_rows", {"first": -1}, "first", Code.BAD_COUNT),
+    ("unpack_rows", {"ids": 4096, "first": 1}, "first", Code.BAD_COUNT),
+    ("unpack_rows", {"out": 0}, "out", Code.NULL_POINTER),
+    ("unpack_rows", {"dtype": 1}, "matrix.dtype", Code.UNKNOWN_DTYPE),
 ]
 
 
@@ -219,9 +221,9 @@ WRONG = [
 def test_a_wrong_argument_is_an_error_that_names_it(
     device: Native, op: str, wrong: dict[str, int], field: str, code: Code
 ) -> None:
-    args: CodedLinear | CodedRows = CodedLinear(x=4096, out=4096, rows=2, splits=1)
-    if op == "coded_rows":
-        args = CodedRows(out=4096, rows=2)
+    args: QuantizedLinear | UnpackRows = QuantizedLinear(x=4096, out=4096, rows=2, splits=1)
+    if op == "unpack_rows":
+        args = UnpackRows(out=4096, rows=2)
     matrix = {"data": 4096, "outputs": 64, "inputs": 64, "bits": 4, "group": 32, "scales": 3, "dtype": 2}
     for name, value in {**matrix, **wrong}.items():
         setattr(args.matrix if name in matrix else args, name, value)
@@ -231,14 +233,14 @@ def test_a_wrong_argument_is_an_error_that_names_it(
 
 
 def test_rows_that_do_not_fit_the_tiles_are_refused(device: Native) -> None:
-    coded = QuantizedMatrix(device, Matrix(100, 8, Format.INT4, 32, Dtype.FLOAT16), Dtype.BFLOAT16)
-    room = torch.zeros(coded.nbytes + 16, dtype=torch.uint8)
-    address = room.data_ptr() + -room.data_ptr() % 16
+    quantized = QuantizedMatrix(device, Matrix(100, 8, Format.INT4, 32, Dtype.FLOAT16), Dtype.BFLOAT16)
+    scratch = torch.zeros(quantized.nbytes + 16, dtype=torch.uint8)
+    address = scratch.data_ptr() + -scratch.data_ptr() % 16
     for first, count, field in ((1, 64, "first_row"), (0, 63, "rows"), (64, 64, "rows")):
         rows = MatrixRows(np.zeros((count, 8), np.uint8), np.ones((count, 1), np.float32))
-        with pytest.raises(NativeError, match=f"^coded_pack: {field} = "):
-            coded.pack(address, rows, first)
+        with pytest.raises(NativeError, match=f"^quantized_pack: {field} = "):
+            quantized.pack(address, rows, first)
     with pytest.raises(ValueError, match="not contiguous float32"):
-        coded.pack(address, MatrixRows(np.zeros((64, 8), np.uint8)))
-    with pytest.raises(NativeError, match=r"^coded_row: "):
-        coded.row(address, 100)
+        quantized.pack(address, MatrixRows(np.zeros((64, 8), np.uint8)))
+    with pytest.raises(NativeError, match=r"^quantized_row: "):
+        quantized.row(address, 100)

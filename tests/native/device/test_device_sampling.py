@@ -60,12 +60,12 @@ def test_the_most_likely_of_a_thousand_equal_ids_are_the_first(device: Native) -
     assert [value for _, value in found.top] == pytest.approx([-np.log(1000)] * 20, abs=1e-6)
 
 
-RIGHT = {"logits": 4096, "sampling": 4096, "sampled": 4096, "room": 4096, "rows": 1, "vocab": 8, "dtype": 1}
+RIGHT = {"logits": 4096, "sampling": 4096, "sampled": 4096, "scratch": 4096, "rows": 1, "vocab": 8, "dtype": 1}
 WRONG = [
     ("logits", 0, "logits", Code.NULL_POINTER),
     ("sampling", 4100, "sampling", Code.MISALIGNED),
     ("sampled", 0, "sampled", Code.NULL_POINTER),
-    ("room", 4097, "room", Code.MISALIGNED),
+    ("scratch", 4097, "scratch", Code.MISALIGNED),
     ("top_ids", 4096, "top_logprobs", Code.NULL_POINTER),
     ("rows", -1, "rows", Code.BAD_COUNT),
     ("vocab", 0, "vocab", Code.BAD_EXTENT),

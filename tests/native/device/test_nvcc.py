@@ -50,7 +50,7 @@ def test_all_kernels_keep_everything_in_registers(hopper_build: Path) -> None:
 
 def test_machine_code_has_tensor_cores_and_no_local_memory(hopper_build: Path) -> None:
     """Products of attention and with codes; each kernel of those sources that has any in its PTX has them as HMMA."""
-    for source in ("attention_decode", "attention_prefill", "coded_linear"):
+    for source in ("attention_decode", "attention_prefill", "quantized_linear"):
         code = opcodes(hopper_build / "kept" / f"{source}.cubin")
         multiply = {re.split(r"\W", kernel)[0] for kernel in ptx(hopper_build, source) if "mma.sync" in kernel}
         assert len(multiply) >= 12
@@ -98,8 +98,8 @@ def test_prefill_multiplies_on_tensor_cores(hopper_build: Path) -> None:
 def test_products_with_codes_multiply_on_tensor_cores(hopper_build: Path) -> None:
     """A step of 64 outputs and 64 inputs: 16 products for each eight rows, and 4 more where sums of x are needed."""
     counts = {}
-    for kernel in ptx(hopper_build, "coded_linear"):
-        if found := re.match(r"\S*coded_linear_kernelI\d+(\w+?)Li([48])ELi(\d)ELb([01])E", kernel):
+    for kernel in ptx(hopper_build, "quantized_linear"):
+        if found := re.match(r"\S*quantized_linear_kernelI\d+(\w+?)Li([48])ELi(\d)ELb([01])E", kernel):
             dtype, bits, eights, offsets = found.groups()
             counts[dtype, bits, int(eights), int(offsets)] = kernel.count("mma.sync")
     assert len(counts) == 2 * 2 * 3 * 2

@@ -12,7 +12,7 @@ import pytest
 from headrace_engine.backends import torch
 from headrace_engine.backends.cuda.runner import CudaRunner
 from headrace_engine.config import ComputeDtype, KvCacheMode, WeightQuant
-from headrace_engine.core.runner import BlockCopies, LogitChanges, Sampled, Scoring, SequenceStep
+from headrace_engine.core.runner import BlockCopies, LogitChanges, PromptIds, Sampled, SequenceStep
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.sampling_params import SamplingParams
 from native.sim_runs import BLOCKS, GREEDY, SHAPE, Sequences, compare_with_cpu, on_cpu, plan_for, prompts
@@ -93,7 +93,7 @@ def test_what_requests_change_in_logits_reaches_the_device(model_path: Path) -> 
 
 
 def test_many_changes_grow_the_buffers(model_path: Path) -> None:
-    """More than the room that is there from the start: it grows."""
+    """More than the scratch that is there from the start: it grows."""
     runner = ready(sim.make_runner(plan_for(model_path)))
     rng = random.Random(5)
     many = array("i", [rng.randrange(384, 1 << 20) for _ in range(40_000)])
@@ -107,12 +107,12 @@ def test_many_changes_grow_the_buffers(model_path: Path) -> None:
 def test_prompts_and_tokens_tell_what_the_oracle_tells(model_path: Path) -> None:
     plan = plan_for(model_path)
     ids = [3, 90, 41, 7, 7, 260, 18]
-    step = SequenceStep(ids, 0, (0,), GREEDY, scoring=Scoring(0, ids[1:], 2), tensors=True)
+    step = SequenceStep(ids, 0, (0,), GREEDY, prompt_logprobs=PromptIds(0, ids[1:], 2), tensors=True)
     oracle = ready(torch.make_runner(replace(on_cpu(plan), dtype=ComputeDtype.FLOAT32)))
     (expected,), (got,) = oracle.run([step]), ready(sim.make_runner(plan)).run([step])
-    assert expected.scores is not None
-    assert got.scores is not None
-    assert np.allclose(got.scores.logprobs, expected.scores.logprobs, atol=4 * ROUNDING["bfloat16"])
+    assert expected.prompt_logprobs is not None
+    assert got.prompt_logprobs is not None
+    assert np.allclose(got.prompt_logprobs.logprobs, expected.prompt_logprobs.logprobs, atol=4 * ROUNDING["bfloat16"])
     vectors = [np.frombuffer(sampled.tensors, dtype="<f4") for sampled in (got, expected)]
     assert np.linalg.norm(vectors[0] - vectors[1]) < 0.05 * np.linalg.norm(vectors[1])
 

@@ -66,15 +66,15 @@ def known(runner: CudaRunner, rows: Sequence[int], steps: int) -> list[list[Samp
 def test_ids_pass_from_step_to_step_on_the_device(runner: CudaRunner) -> None:
     """From steps of prompts, which are not captured, and from captured ones, in any order of rows."""
     expected = known(runner, [0, 1, 2, 3], 4)
-    flights = [runner.launch([prompt_step(number) for number in range(4)])]
-    flights.append(runner.launch([next_step(number, 1, at=number) for number in (3, 1, 0, 2)]))
-    found = [flights[0].wait()]
-    flights.append(runner.launch([next_step(number, 2, at=(3, 1, 0, 2).index(number)) for number in range(4)]))
-    found.append(flights[1].wait())
-    flights.append(runner.launch([next_step(number, 3, at=number) for number in range(4)]))
-    found += [flights[2].wait(), flights[3].wait()]
+    launched_steps = [runner.launch([prompt_step(number) for number in range(4)])]
+    launched_steps.append(runner.launch([next_step(number, 1, at=number) for number in (3, 1, 0, 2)]))
+    found = [launched_steps[0].wait()]
+    launched_steps.append(runner.launch([next_step(number, 2, at=(3, 1, 0, 2).index(number)) for number in range(4)]))
+    found.append(launched_steps[1].wait())
+    launched_steps.append(runner.launch([next_step(number, 3, at=number) for number in range(4)]))
+    found += [launched_steps[2].wait(), launched_steps[3].wait()]
     assert [found[0], [found[1][place] for place in (2, 1, 3, 0)], *found[2:]] == expected
-    assert not any(flight.finished for flight in flights)
+    assert not any(launched.finished for launched in launched_steps)
 
 
 def test_rows_are_counted_with_those_that_draw_nothing(runner: CudaRunner) -> None:
@@ -107,10 +107,10 @@ def test_what_is_under_way_is_not_overwritten(runner: CudaRunner) -> None:
 
 
 def test_more_than_one_ahead_is_refused(runner: CudaRunner) -> None:
-    flights = [runner.launch([prompt_step(number)]) for number in (0, 1)]
+    launched_steps = [runner.launch([prompt_step(number)]) for number in (0, 1)]
     with pytest.raises(Internal, match="2 steps are in flight"):
         runner.launch([prompt_step(2)])
-    assert [len(flight.wait()) for flight in flights] == [1, 1]
+    assert [len(launched.wait()) for launched in launched_steps] == [1, 1]
     assert len(runner.run([prompt_step(2)])) == 1
 
 
@@ -128,8 +128,8 @@ def test_many_logit_changes_are_replaced_during_a_step(runner: CudaRunner) -> No
     forced = LogitChanges(biased=array("i", [77]), biases=array("d", [1e4]))
     many = array("i", [1000 + place for place in range(60_000)] + [78])
     crowd = LogitChanges(biased=many, biases=array("d", [0.0] * 60_000 + [1e4]))
-    flights = [runner.launch([replace(prompt_step(0), changes=change)]) for change in (forced, crowd)]
-    assert [ids_of(flight.wait()) for flight in flights] == [[77], [78]]
+    launched_steps = [runner.launch([replace(prompt_step(0), changes=change)]) for change in (forced, crowd)]
+    assert [ids_of(launched.wait()) for launched in launched_steps] == [[77], [78]]
 
 
 def test_what_the_host_has_a_part_in_lands_at_once(runner: CudaRunner) -> None:

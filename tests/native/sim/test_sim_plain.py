@@ -31,7 +31,7 @@ LAUNCHES = {
     "gather_rows": {"gather_rows"},
     "append_kv": {"append_kv"},
     "attention": {"decode_attention", "prefill_attention"},
-    "coded_linear": {"coded_linear"},
+    "quantized_linear": {"quantized_linear"},
     "row_codes": {"quantize_rows", "scaled_sums"},
     "sample_rows": {"sample_rows"},
 }
@@ -70,7 +70,7 @@ def drawn(model_path: Path, changes: dict[str, Any], follow: list[list[int]] | N
 @pytest.mark.parametrize(
     ("plain", "stored"),
     [
-        *((name, {"coded_linear": "weights", "row_codes": "rows"}.get(name, "numbers")) for name in LAUNCHES),
+        *((name, {"quantized_linear": "weights", "row_codes": "rows"}.get(name, "numbers")) for name in LAUNCHES),
         (ALL, "weights"),
         (ALL, "keys"),
         ("append_kv", "rotated keys"),

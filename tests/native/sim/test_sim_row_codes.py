@@ -15,7 +15,7 @@ from headrace_engine.backends.cuda.loading import CudaModel
 from headrace_engine.backends.cuda.weights.quantized import QuantizedWeight
 from headrace_engine.backends.cuda.weights.row_products import RowQuantizedWeight
 from headrace_engine.config import ActivationQuant, ComputeDtype, WeightQuant
-from headrace_engine.core.runner import Runner, Scoring, SequenceStep
+from headrace_engine.core.runner import PromptIds, Runner, SequenceStep
 from headrace_engine.environment import PLAIN_VARIABLE
 from headrace_engine.errors import BadModel, InvalidArgument
 from headrace_engine.sampling_params import SamplingParams
@@ -80,11 +80,11 @@ def test_weights_in_fp8_are_the_numbers_of_the_files_rounded(model: Path) -> Non
     assert device.weight_bytes < 0.75 * numbers.weight_bytes
 
 
-def scored(runner: Runner, ids: list[int]) -> Any:
+def prompt_logprobs_of(runner: Runner, ids: list[int]) -> Any:
     """Log-probabilities of each id after those before it."""
-    (sampled,) = runner.run([SequenceStep(ids, 0, (0, 1, 2), GREEDY, scoring=Scoring(0, ids[1:], 2))])
-    assert sampled.scores is not None
-    return np.array(sampled.scores.logprobs)
+    (sampled,) = runner.run([SequenceStep(ids, 0, (0, 1, 2), GREEDY, prompt_logprobs=PromptIds(0, ids[1:], 2))])
+    assert sampled.prompt_logprobs is not None
+    return np.array(sampled.prompt_logprobs.logprobs)
 
 
 def oracle_of(device: CudaModel, path: Path) -> Runner:
@@ -113,7 +113,7 @@ def test_what_is_likely_is_what_the_oracle_says(
     runner = ready(sim.make_runner(plan_for(model, **changes)))
     reference = oracle_of(runner._model, model)  # type: ignore[attr-defined]
     ids = np.random.default_rng(4).integers(0, 256, 45).tolist()
-    got, expected = scored(runner, ids), scored(reference, ids)
+    got, expected = prompt_logprobs_of(runner, ids), prompt_logprobs_of(reference, ids)
     correlation = np.corrcoef(got, expected)[0, 1]
     assert correlation > (0.998 if changes is INT8 else 0.985)
     assert np.abs(got - expected).max() > 4e-3, "the activations were not rounded to codes"

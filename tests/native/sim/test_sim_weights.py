@@ -14,7 +14,7 @@ import pytest
 import torch
 from headrace_engine.backends import cpu
 from headrace_engine.backends.cuda.loading import CudaModel
-from headrace_engine.backends.cuda.weights import quantized as coded
+from headrace_engine.backends.cuda.weights import quantized
 from headrace_engine.backends.cuda.weights.packing import Packer
 from headrace_engine.backends.cuda.weights.quantized import QuantizedProducts, QuantizedWeight
 from headrace_engine.backends.cuda.weights.row_products import RowQuantizedWeight
@@ -55,8 +55,8 @@ def loaded(path: Path, **changes: object) -> tuple[CudaModel, dict[str, Any]]:
 
 
 def same_rows(model: CudaModel, reference: dict[str, Any]) -> set[str]:
-    """Compare all coded weights with the cpu backend's, to the last bit; gives the names of those that are coded."""
-    coded_names = {name for name, weight in model.weights.items() if isinstance(weight, QuantizedWeight)}
+    """Compare all quantized weights with the cpu backend's, to the last bit, and return their names."""
+    quantized_names = {name for name, weight in model.weights.items() if isinstance(weight, QuantizedWeight)}
     first: dict[int, int] = {}
     for name, weight in model.weights.items():  # Of those that lie side by side, in order.
         if not isinstance(weight, QuantizedWeight):
@@ -67,7 +67,7 @@ def same_rows(model: CudaModel, reference: dict[str, Any]) -> set[str]:
         for row in range(0, packed.matrix.outputs, 7):
             here = weight.packed.row(weight.data.data_ptr(), begin + row)
             assert np.array_equal(here, packed.row(row)), (name, row)
-    return coded_names
+    return quantized_names
 
 
 @pytest.mark.parametrize("changes", QUANTS, ids=["int8", "int4"])
@@ -117,11 +117,11 @@ def test_t1_quantised_models_give_the_scores_of_the_cpu_backend(tmp_path: Path, 
     compare_with_cpu(plan_for(path, **changes), seeds=2, tokens=5, chunk=40)
 
 
-@pytest.mark.parametrize(("rows", "room"), [(3, None), (64, None), (65, None), (70, 64 * 640), (70, 1)])
-def test_products_of_few_rows_and_of_many(rows: int, room: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("rows", "scratch"), [(3, None), (64, None), (65, None), (70, 64 * 640), (70, 1)])
+def test_products_of_few_rows_and_of_many(rows: int, scratch: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Inputs shared among several blocks, and weights written out at once or some outputs at a time."""
-    if room is not None:
-        monkeypatch.setattr(coded, "_SCRATCH_VALUES", room)
+    if scratch is not None:
+        monkeypatch.setattr(quantized, "_SCRATCH_VALUES", scratch)
     rng = np.random.default_rng(rows)
     device = SimDevice()
     weight, numbers = random_weight(device, rng, outputs=150, inputs=4096)

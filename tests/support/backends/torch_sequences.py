@@ -65,11 +65,13 @@ class Lanes:
         for tensor in self.pool.tensors:
             tensor.fill_(torch.nan if tensor.is_floating_point() else 0xFF)
 
-    def add(self, ids: Sequence[int], *, room: int = 0, shared: Lane | None = None, shared_tokens: int = 0) -> Lane:
-        """Add a sequence with blocks for its ids and `room` more; it may begin with the full blocks of another."""
+    def add(
+        self, ids: Sequence[int], *, new_tokens: int = 0, shared: Lane | None = None, shared_tokens: int = 0
+    ) -> Lane:
+        """Add a sequence with blocks for its ids and `new_tokens` more, the first of them those of `shared`."""
         assert shared_tokens % self.block_size == 0
         first = shared.blocks[: shared_tokens // self.block_size] if shared else []
-        count = -(-(len(ids) + room) // self.block_size) - len(first)
+        count = -(-(len(ids) + new_tokens) // self.block_size) - len(first)
         own, self._free = self._free[:count], self._free[count:]
         assert len(own) == count, "the pool is too small for this test"
         return Lane(list(ids), [*first, *own], shared_tokens)

@@ -60,7 +60,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             f"{COUNTS}::test_bc027_every_field_that_is_sent_is_what_holds",
             f"{COUNTS}::test_bc027_no_field_that_is_honoured_is_left_out_here",
             f"{GENERATION}::test_suspicious_fields_are_warnings",
-            "unit/engine/config/test_suspicions.py::*",
+            "unit/engine/config/test_warnings.py::*",
         ),
         "do_sample false, temperature 0, top_k 1: greedy, whatever the other fields say": (
             f"{GENERATION}::test_greedy_in_all_its_spellings",

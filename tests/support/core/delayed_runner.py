@@ -16,7 +16,7 @@ _GARBAGE = 999
 """Id computed instead of a token that was not sampled."""
 
 
-class DelayedFlight:
+class DelayedStep:
     """A launched step.
 
     Attributes:
@@ -25,7 +25,7 @@ class DelayedFlight:
         outcome: once computed, the sampled ids or the error.
     """
 
-    def __init__(self, steps: list[SequenceStep], compute: Callable[[DelayedFlight], None]) -> None:
+    def __init__(self, steps: list[SequenceStep], compute: Callable[[DelayedStep], None]) -> None:
         self.steps = steps
         self.finished = False
         self.outcome: list[Sampled] | Exception | None = None
@@ -34,7 +34,7 @@ class DelayedFlight:
 
     def wait(self) -> list[Sampled]:
         if self.waited:
-            raise ContractBroken("a flight was waited for twice")
+            raise ContractBroken("a step was waited for twice")
         self.waited = True
         self._compute(self)
         if isinstance(self.outcome, Exception):
@@ -58,11 +58,11 @@ class DelayedRunner(SimulatedRunner):
         self.refuses: Callable[[SequenceStep], bool] = lambda step: False
         self.launches = self.overlapped = self.unknown = 0
         self._queue: list[Callable[[], None]] = []
-        self._last: DelayedFlight | None = None
-        self._flights: list[DelayedFlight] = []
+        self._last: DelayedStep | None = None
+        self._launched: list[DelayedStep] = []
 
     def launch(self, steps: Sequence[SequenceStep]) -> InFlightStep:
-        before, flight = self._last, DelayedFlight([_kept(step) for step in steps], self._flush)
+        before, launched = self._last, DelayedStep([_kept(step) for step in steps], self._flush)
         if before is not None and any(step.sampled_at is not None for step in steps) and before.waited:
             raise ContractBroken("an id is taken from a step whose ids are known")
         self._check_step(steps)
@@ -73,10 +73,10 @@ class DelayedRunner(SimulatedRunner):
         self.unknown += sum(step.sampled_at is not None for step in steps)
         if self._under_way() > 1:
             raise ContractBroken("two steps are under way already")
-        self._flights.append(flight)
-        self._queue.append(lambda: self._compute(flight, before))
-        self._last = flight
-        return flight
+        self._launched.append(launched)
+        self._queue.append(lambda: self._compute(launched, before))
+        self._last = launched
+        return launched
 
     def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
         if any(step.sampled_at is not None for step in steps):
@@ -90,18 +90,18 @@ class DelayedRunner(SimulatedRunner):
         self._queue.append(lambda: super(DelayedRunner, self).copy_blocks(kept))
 
     def _under_way(self) -> int:
-        return sum(not flight.waited for flight in self._flights)
+        return sum(not launched.waited for launched in self._launched)
 
-    def _flush(self, last: DelayedFlight | None = None) -> None:
+    def _flush(self, last: DelayedStep | None = None) -> None:
         """Run what was enqueued, in order, up to a step."""
         while self._queue and (last is None or last.outcome is None):
             self._queue.pop(0)()
 
-    def _compute(self, flight: DelayedFlight, before: DelayedFlight | None) -> None:
+    def _compute(self, launched: DelayedStep, before: DelayedStep | None) -> None:
         try:
-            flight.outcome = super().run([_known(step, before) for step in flight.steps])
+            launched.outcome = super().run([_known(step, before) for step in launched.steps])
         except Exception as error:
-            flight.outcome = error
+            launched.outcome = error
 
 
 class DelayedRig(Rig):
@@ -120,7 +120,7 @@ def _kept(step: SequenceStep) -> SequenceStep:
     return replace(step, token_ids=tuple(step.token_ids), blocks=tuple(step.blocks))
 
 
-def _known(step: SequenceStep, before: DelayedFlight | None) -> SequenceStep:
+def _known(step: SequenceStep, before: DelayedStep | None) -> SequenceStep:
     """Return a step with the id that it takes from the one before."""
     if step.sampled_at is None:
         return step
@@ -129,10 +129,10 @@ def _known(step: SequenceStep, before: DelayedFlight | None) -> SequenceStep:
     return replace(step, token_ids=(_GARBAGE if token_id is None else token_id,), sampled_at=None)
 
 
-def _drawn(flight: DelayedFlight, place: int) -> int | None:
-    if not isinstance(flight.outcome, list):
+def _drawn(launched: DelayedStep, place: int) -> int | None:
+    if not isinstance(launched.outcome, list):
         return None
-    drawn = iter(flight.outcome)
-    answers = [next(drawn) if step.has_result else None for step in flight.steps]
+    drawn = iter(launched.outcome)
+    answers = [next(drawn) if step.has_result else None for step in launched.steps]
     answer = answers[place]
     return None if answer is None else answer.token_id

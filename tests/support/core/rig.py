@@ -72,7 +72,7 @@ class Rig:
         self.cached: dict[int, int] = {}
         self.fetched: dict[int, int] = {}
         self.preempted: list[int] = []
-        self.scored: dict[int, list[tuple[float, list[int]]]] = {}
+        self.prompt_logprobs: dict[int, list[tuple[float, list[int]]]] = {}
         self.vectors: dict[int, list[bytes]] = {}
         self.outputs: list[StepOutput] = []
         self.begun: list[list[int]] = []
@@ -142,9 +142,9 @@ class Rig:
 
     def _note_piece(self, piece: PromptPiece) -> None:
         """Check that a prompt's pieces are consecutive and, outside of groups, precede its first token."""
-        told, top = self.scored.setdefault(piece.key, []), len(piece.top_ids) // len(piece.logprobs)
+        told, top = self.prompt_logprobs.setdefault(piece.key, []), len(piece.top_ids) // len(piece.logprobs)
         request = self.requests[piece.key]
-        assert piece.position == max(1, request.scored) + len(told)
+        assert piece.position == max(1, request.prompt_reported) + len(told)
         assert piece.key not in self.ended
         assert request.group or len(self.tokens[piece.key]) == len(request.generated)
         rows = [piece.top_ids[row * top : (row + 1) * top] for row in range(len(piece.logprobs))]

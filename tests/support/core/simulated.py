@@ -17,7 +17,7 @@ from typing import Any
 
 from headrace_engine.commands import AddSequence, CorePlan
 from headrace_engine.config import ComputeDtype, ComputeUnit, ModelFormat
-from headrace_engine.core.runner import BlockCopies, Progress, Runner, Sampled, Scores, SequenceStep
+from headrace_engine.core.runner import BlockCopies, Progress, PromptLogprobs, Runner, Sampled, SequenceStep
 from headrace_engine.core.scheduling.logit_state import LogitState
 from headrace_engine.guided.vocabulary import Vocabulary
 from headrace_engine.messages import RunnerSizes
@@ -213,7 +213,7 @@ class SimulatedRunner(Runner):
             return Sampled(None, error="logits are not finite")
         drawn = Sampled(None) if step.sampling is None else self._draw(step, step.sampling, context)
         tensors = vectors(context) if step.tensors else b""
-        return replace(drawn, scores=self._scores(step, context), tensors=tensors)
+        return replace(drawn, prompt_logprobs=self._prompt_logprobs(step, context), tensors=tensors)
 
     def _context(self, step: SequenceStep) -> list[int]:
         """Return the ids of a sequence as stored in the pool."""
@@ -223,13 +223,13 @@ class SimulatedRunner(Runner):
             context.append(token if stored == position or token == _POISON else -3)
         return context
 
-    def _scores(self, step: SequenceStep, context: list[int]) -> Scores | None:
-        if step.scoring is None:
+    def _prompt_logprobs(self, step: SequenceStep, context: list[int]) -> PromptLogprobs | None:
+        if step.prompt_logprobs is None:
             return None
-        begin, ids = step.start + step.scoring.first + 1, step.scoring.ids
-        tops = [token + i for token in ids for i in range(step.scoring.top)]
+        begin, ids = step.start + step.prompt_logprobs.first + 1, step.prompt_logprobs.ids
+        tops = [token + i for token in ids for i in range(step.prompt_logprobs.top)]
         scores = [score(context[: begin + place], token) for place, token in enumerate(ids)]
-        return Scores(scores, tops, [-0.5] * len(tops))
+        return PromptLogprobs(scores, tops, [-0.5] * len(tops))
 
     def _draw(self, step: SequenceStep, sampling: SamplingParams, context: list[int]) -> Sampled:
         allowed = None if step.changes is None else step.changes.allowed
@@ -252,8 +252,11 @@ class SimulatedRunner(Runner):
             _require(bool(step.token_ids), "a row without tokens")
             _require(end < self.plan.max_length, f"a row ends at {end}")
             _require(len(step.blocks) * self.plan.block_size >= end, "a table too short")
-            scored = 0 if step.scoring is None else step.scoring.first + len(step.scoring.ids)
-            _require(step.scoring is None or 0 <= step.scoring.first < scored <= len(step.token_ids), "bad scoring")
+            end = 0 if step.prompt_logprobs is None else step.prompt_logprobs.first + len(step.prompt_logprobs.ids)
+            _require(
+                step.prompt_logprobs is None or 0 <= step.prompt_logprobs.first < end <= len(step.token_ids),
+                "bad prompt_logprobs",
+            )
             _require(len(set(step.blocks)) == len(step.blocks), "a block twice in a table")
             _require(all(0 <= block < self._num_blocks for block in step.blocks), "a block outside the pool")
             for position in range(step.start, end):

@@ -141,7 +141,7 @@ def decoded_logits(model: LoadedModel, texts: Passages) -> Tensor:
     """Return the same, one id per step in one batch of all passages, as in decode."""
     length = len(texts[0])
     lanes = CpuLanes(model, tokens=(length + _BLOCK) * len(texts))
-    mine = [lanes.add(ids[:1], room=length - 1) for ids in texts]
+    mine = [lanes.add(ids[:1], new_tokens=length - 1) for ids in texts]
     for place in range(1, length + 1):
         lanes.step(*((lane, 1) for lane in mine))
         for lane, ids in zip(mine, texts, strict=True):

@@ -9,11 +9,11 @@ import pytest
 import torch
 from headrace_engine.backends import extra_outputs
 from headrace_engine.backends.cpu import make_runner as make_cpu
-from headrace_engine.backends.cpu import scoring
+from headrace_engine.backends.cpu import prompt_logprobs
 from headrace_engine.backends.torch import make_runner as make_torch
 from headrace_engine.backends.torch import workspace
 from headrace_engine.config import ActivationQuant, ComputeDtype, KvCacheMode, WeightQuant
-from headrace_engine.core.runner import Scoring, SequenceStep
+from headrace_engine.core.runner import PromptIds, SequenceStep
 from headrace_engine.sampling_params import SamplingParams
 from safetensors.torch import load_file, save_file
 from support.backends.runners import plan_for, ready
@@ -38,9 +38,9 @@ def models(tmp_path_factory):
 
 @pytest.fixture(params=BACKENDS)
 def opened(request, monkeypatch):
-    """Makes runners of one backend that are ready, and closed in the end; few rows are scored at a time."""
+    """Makes runners of one backend that are ready, and closed in the end; few rows of logits at a time."""
     runners = []
-    monkeypatch.setattr(scoring, "_ROWS", 8)
+    monkeypatch.setattr(prompt_logprobs, "_ROWS", 8)
     monkeypatch.setattr(workspace, "LOGITS_AT_ONCE", VOCAB * 16)
 
     def open_one(path, **changes):
@@ -56,7 +56,7 @@ def opened(request, monkeypatch):
 def whole(ids, block=0, top=3):
     """A prompt in one step, with all that can be asked for."""
     blocks = range(block, block + 8)
-    return SequenceStep(ids, 0, blocks, GREEDY, scoring=Scoring(0, ids[1:], top), tensors=True)
+    return SequenceStep(ids, 0, blocks, GREEDY, prompt_logprobs=PromptIds(0, ids[1:], top), tensors=True)
 
 
 def chunks(ids, size, block=0, top=3):
@@ -64,7 +64,12 @@ def chunks(ids, size, block=0, top=3):
     step = whole(ids, block, top)
     for start in range(0, len(ids), size):
         end = min(start + size, len(ids))
-        part = replace(step, token_ids=ids[start:end], start=start, scoring=Scoring(0, ids[start + 1 : end + 1], top))
+        part = replace(
+            step,
+            token_ids=ids[start:end],
+            start=start,
+            prompt_logprobs=PromptIds(0, ids[start + 1 : end + 1], top),
+        )
         yield part if end == len(ids) else replace(part, sampling=None, tensors=False)
 
 
@@ -83,10 +88,10 @@ def test_prompt_and_vectors_are_those_of_transformers(family, models, opened):
         found = oracle(torch.tensor([ids]), output_hidden_states=True)
     logprobs = found.logits[0, :-1].double().log_softmax(1)
     expected = logprobs.gather(1, torch.tensor(ids[1:]).unsqueeze(1)).squeeze(1)
-    assert answer.scores.logprobs == pytest.approx(expected.tolist(), abs=1e-3)
+    assert answer.prompt_logprobs.logprobs == pytest.approx(expected.tolist(), abs=1e-3)
     best = logprobs.topk(3)
-    assert answer.scores.top_logprobs == pytest.approx(best.values.flatten().tolist(), abs=1e-3)
-    assert np.mean(np.array(answer.scores.top_ids) == best.indices.flatten().numpy()) > 0.98
+    assert answer.prompt_logprobs.top_logprobs == pytest.approx(best.values.flatten().tolist(), abs=1e-3)
+    assert np.mean(np.array(answer.prompt_logprobs.top_ids) == best.indices.flatten().numpy()) > 0.98
     embedding, hidden = vectors(answer)
     assert embedding.tolist() == found.hidden_states[0][0, -1].tolist()
     np.testing.assert_allclose(hidden, found.hidden_states[-1][0, -1].numpy(), rtol=0, atol=1e-3)
@@ -100,31 +105,35 @@ def test_chunks_and_neighbours_change_nothing(models, opened):
     runner, ids = opened(models["llama"]), random_ids(41, seed=2)
     (alone,) = runner.run([whole(ids)])
     for size in (1, 7, 16):
-        scored = []
+        found = []
         for step in chunks(ids, size, block=8):
             neighbours = [SequenceStep([5, 6], 0, [20], GREEDY), whole(random_ids(9, seed=3), block=24, top=20)]
             quiet, answer, other = runner.run([neighbours[0], step, neighbours[1]])
-            assert (quiet.scores, quiet.tensors) == (None, b"")
-            assert len(other.scores.top_ids) == 8 * 20
-            scored += zip(answer.scores.logprobs, zip(*[iter(answer.scores.top_ids)] * 3, strict=True), strict=True)
-        tops = zip(*[iter(alone.scores.top_ids)] * 3, strict=True)
-        assert scored == list(zip(alone.scores.logprobs, tops, strict=True))
-        assert replace(answer, scores=None) == replace(alone, scores=None)
+            assert (quiet.prompt_logprobs, quiet.tensors) == (None, b"")
+            assert len(other.prompt_logprobs.top_ids) == 8 * 20
+            found += zip(
+                answer.prompt_logprobs.logprobs,
+                zip(*[iter(answer.prompt_logprobs.top_ids)] * 3, strict=True),
+                strict=True,
+            )
+        tops = zip(*[iter(alone.prompt_logprobs.top_ids)] * 3, strict=True)
+        assert found == list(zip(alone.prompt_logprobs.logprobs, tops, strict=True))
+        assert replace(answer, prompt_logprobs=None) == replace(alone, prompt_logprobs=None)
 
 
-def test_a_step_may_score_some_of_its_rows(models, opened):
+def test_a_step_may_report_some_of_its_rows(models, opened):
     runner, ids = opened(models["llama"]), random_ids(30, seed=4)
     (everything,) = runner.run([whole(ids)])
-    (some,) = runner.run([replace(whole(ids), scoring=Scoring(11, ids[12:20], 0))])
-    assert some.scores.logprobs == everything.scores.logprobs[11:19]
-    assert (some.scores.top_ids, some.scores.top_logprobs) == ([], [])
+    (some,) = runner.run([replace(whole(ids), prompt_logprobs=PromptIds(11, ids[12:20], 0))])
+    assert some.prompt_logprobs.logprobs == everything.prompt_logprobs.logprobs[11:19]
+    assert (some.prompt_logprobs.top_ids, some.prompt_logprobs.top_logprobs) == ([], [])
 
 
 def test_a_chunk_that_draws_nothing_is_answered_where_it_scores(models, opened):
     runner, ids = opened(models["llama"]), random_ids(12, seed=5)
     quiet = SequenceStep(ids, 0, [2])
-    (answer,) = runner.run([quiet, replace(quiet, blocks=[3], scoring=Scoring(0, ids[1:], 1)), quiet])
-    assert (answer.token_id, answer.logprob, answer.error, len(answer.scores.logprobs)) == (None, None, "", 11)
+    (answer,) = runner.run([quiet, replace(quiet, blocks=[3], prompt_logprobs=PromptIds(0, ids[1:], 1)), quiet])
+    assert (answer.token_id, answer.logprob, answer.error, len(answer.prompt_logprobs.logprobs)) == (None, None, "", 11)
 
 
 @pytest.mark.parametrize("opened", ["cpu"], indirect=True)
@@ -144,19 +153,19 @@ def test_other_formats_score_a_prompt_as_they_score_next_tokens(storage, models,
     for place in (1, 9, 30, 39):
         told = SamplingParams(temperature=0.0, logprobs=True, top_logprobs=20)
         (next_one,) = runner.run([SequenceStep(ids[:place], 0, range(8, 16), told)])
-        best = answer.scores.top_logprobs[5 * (place - 1) : 5 * place]
+        best = answer.prompt_logprobs.top_logprobs[5 * (place - 1) : 5 * place]
         assert best == pytest.approx([logprob for _, logprob in next_one.top[:5]], abs=0.15)
         theirs = dict(next_one.top).get(ids[place])
-        assert theirs is None or answer.scores.logprobs[place - 1] == pytest.approx(theirs, abs=0.15)
+        assert theirs is None or answer.prompt_logprobs.logprobs[place - 1] == pytest.approx(theirs, abs=0.15)
 
 
-def test_scoring_changes_no_token(models, opened):
+def test_prompt_logprobs_change_no_token(models, opened):
     runner, ids = opened(models["llama"]), random_ids(25, seed=6)
     hot = SamplingParams(temperature=1.5, seed=4, logprobs=True, top_logprobs=5)
     step = replace(whole(ids), sampling=hot)
-    (plain,) = runner.run([replace(step, scoring=None, tensors=False)])
+    (plain,) = runner.run([replace(step, prompt_logprobs=None, tensors=False)])
     (asked,) = runner.run([step])
-    assert replace(asked, scores=None, tensors=b"") == plain
+    assert replace(asked, prompt_logprobs=None, tensors=b"") == plain
 
 
 def test_a_prompt_with_non_finite_logits_fails_alone(tmp_path, opened):
@@ -168,12 +177,12 @@ def test_a_prompt_with_non_finite_logits_fails_alone(tmp_path, opened):
     good, bad = [10, 20, 30, 40], [10, 20, 5, 40]
     steps = [whole(good), replace(whole(bad, block=8), sampling=None), whole(good, block=16)]
     first, spoilt, last = runner.run(steps)
-    assert (spoilt.error, spoilt.scores) == ("logits are not finite", None)
+    assert (spoilt.error, spoilt.prompt_logprobs) == ("logits are not finite", None)
     assert first == last == runner.run([whole(good)])[0]
 
 
 def test_no_more_rows_than_allowed_have_logits_at_once(models, opened, monkeypatch):
-    """A prompt's logits never exist whole: rows are scored in the room of a few."""
+    """A prompt's logits never exist whole: they are computed a few rows at a time."""
     seen = []
     original = extra_outputs.collect_extras
 

@@ -273,7 +273,7 @@ def test_shapes_are_its_own_affair(runner):
 
 
 def test_more_rows_than_are_drawn_at_once(tiny_llama, monkeypatch):
-    monkeypatch.setattr("headrace_engine.backends.cpu.scoring._ROWS", 3)
+    monkeypatch.setattr("headrace_engine.backends.cpu.prompt_logprobs._ROWS", 3)
     runner = ready(make_cpu(plan(tiny_llama), PROCESSES))
     steps = [row(n, processing=processing(boosted(40 + n, 1e4))) for n in range(8)]
     assert [sampled.token_id for sampled in runner.run(steps)] == list(range(40, 48))

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from headrace_engine.backends.cpu.nodes import choose_node_threads
 from headrace_engine.backends.cpu.processing import ProcessedRows
+from headrace_engine.backends.cpu.prompt_logprobs import Scorer
 from headrace_engine.backends.cpu.recording import Recorded, record_program
-from headrace_engine.backends.cpu.scoring import Scorer
 from headrace_engine.backends.cpu.threads import ComputeThreads, choose_threads
 from headrace_engine.backends.cpu.weights.arena import Arena
 from headrace_engine.backends.cpu.weights.choices import (

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from headrace_engine.backends.changed_row import Row, allowed_bits, changed_row
 from headrace_engine.backends.cpu.batch import CpuBatch
-from headrace_engine.backends.cpu.scoring import rows_at_once, small_shape
+from headrace_engine.backends.cpu.prompt_logprobs import rows_at_once, small_shape
 from headrace_engine.backends.extra_outputs import forced_step
 from headrace_engine.backends.processors import Process, is_cut, run_processes
 from headrace_engine.core.runner import LogitChanges, Sampled, SequenceStep

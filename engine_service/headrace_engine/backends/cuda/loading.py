@@ -35,7 +35,7 @@ from headrace_engine.core.runner import Progress
 from headrace_engine.errors import InvalidArgument, OutOfMemory
 from headrace_engine.models.decoder import Decoder
 from headrace_engine.models.spec import DecoderSpec
-from headrace_engine.native.abi import CodedLimit, KvBlocks, RowCodes
+from headrace_engine.native.abi import KvBlocks, QuantizedLimit, RowCodes
 
 _log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class CudaModel:
     @cached_property
     def products(self) -> QuantizedProducts:
         """Computes with the quantized weights; all steps share its scratch buffer."""
-        max_rows = 0 if "coded_linear" in self.plain else CodedLimit.CODED_ROWS
+        max_rows = 0 if "quantized_linear" in self.plain else QuantizedLimit.QUANTIZED_ROWS
         return QuantizedProducts(self.device, list(self.weights.values()), max_rows)
 
     def embedding(self, token_id: int) -> Tensor:

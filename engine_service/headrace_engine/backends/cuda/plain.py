@@ -25,7 +25,7 @@ _METHODS: Mapping[str, tuple[str, ...]] = {
     "gather_rows": ("table_rows",),
     "append_kv": ("append_kv",),
     "attention": ("paged_attention",),
-    "coded_linear": (),
+    "quantized_linear": (),
     "row_codes": (),
     FLASH: (),
     "sample_rows": (),

@@ -101,8 +101,8 @@ class CudaRunner(ModelRunner[CudaModel]):
             raise Internal("run() before allocate()")
         if not steps:
             return FinishedStep([])
-        flight = self._steps.launch(steps)
-        return flight if self._overlaps else FinishedStep(flight.wait())
+        launched = self._steps.launch(steps)
+        return launched if self._overlaps else FinishedStep(launched.wait())
 
     def close(self) -> None:
         """See Runner. Closing twice is allowed."""

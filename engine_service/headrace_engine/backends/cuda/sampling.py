@@ -87,7 +87,7 @@ class DeviceSampler:
         args = SampleRows(
             logits=logits.data_ptr(),
             sampling=self._staging.here["sampling"].data_ptr(),
-            room=self._scratch.data_ptr(),
+            scratch=self._scratch.data_ptr(),
             **{name: tensor.data_ptr() for name, tensor in self._results.here.items()},
             rows=len(logits),
             vocab=self._vocab,

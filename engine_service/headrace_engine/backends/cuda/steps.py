@@ -11,7 +11,7 @@ from torch import Tensor
 
 from headrace_engine.backends.cuda.batch import CudaBatch, StepStaging
 from headrace_engine.backends.cuda.device.graphs import DecodeGraphs
-from headrace_engine.backends.cuda.device.in_flight import DEPTH, DeviceFlight
+from headrace_engine.backends.cuda.device.in_flight import DEPTH, InFlightDeviceStep
 from headrace_engine.backends.cuda.device.pool import KvPool
 from headrace_engine.backends.cuda.loading import CudaModel
 from headrace_engine.backends.cuda.plain import NOT_CAPTURED
@@ -48,7 +48,7 @@ class StepRunner:
             else DeviceSampler(model.device, model.sizes.sequences, model.spec.vocab_size)
         )
         self._graphs: DecodeGraphs | None = None
-        self._slots: list[DeviceFlight | None] = [None] * DEPTH
+        self._slots: list[InFlightDeviceStep | None] = [None] * DEPTH
         self._slot = 0
         self._logits_rows: Sequence[int] = ()
 
@@ -123,11 +123,13 @@ class StepRunner:
     def _flight(self, sampled_rows: Sequence[SampledRow]) -> InFlightStep:
         """Enqueue the copy of the results, and return the in-flight step."""
         self._sampler.fetch(self._slot)
-        flight = DeviceFlight(self._model.device.mark(), partial(self._sampler.sampled, sampled_rows, self._slot))
+        launched = InFlightDeviceStep(
+            self._model.device.mark(), partial(self._sampler.sampled, sampled_rows, self._slot)
+        )
         if self._sampler.ids is None:
-            return FinishedStep(flight.wait())
-        self._slots[self._slot] = flight
-        return flight
+            return FinishedStep(launched.wait())
+        self._slots[self._slot] = launched
+        return launched
 
     def _compute(self, batch: Batch) -> None:
         self._sample(self._decoder.forward(batch))

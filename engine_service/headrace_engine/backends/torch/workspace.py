@@ -12,14 +12,14 @@ from headrace_engine.backends.torch.batch import QUERY_TILE, TILES_AT_ONCE
 from headrace_engine.backends.torch.linear import ROW_TILE
 from headrace_engine.backends.torch.sampling.logits import LOGITS_AT_ONCE
 from headrace_engine.commands import CorePlan
-from headrace_engine.core.runner import Scoring, SequenceStep
+from headrace_engine.core.runner import PromptIds, SequenceStep
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.sampling_params import SamplingParams
 
 _SAMPLING_BYTES = 192
 """Peak bytes per logit while sampling: copies in float64, sorted values, ids and random words."""
 
-_SCORE_BYTES = 64
+_PROMPT_LOGIT_BYTES = 64
 """Peak bytes per logit for prompt logprobs, which need no random numbers."""
 
 
@@ -39,7 +39,7 @@ def largest_step(plan: CorePlan, max_length: int) -> list[SequenceStep]:
     chunk = min(max_length, plan.max_prefill_tokens - plan.max_batch + 1)
     lengths = [chunk, *[1] * (plan.max_batch - 1)]
     steps = [SequenceStep([0] * length, max_length - length, blocks, sampling, masked_ids=(1,)) for length in lengths]
-    return [replace(steps[0], scoring=Scoring(0, [0] * chunk, 20)), *steps[1:]]
+    return [replace(steps[0], prompt_logprobs=PromptIds(0, [0] * chunk, 20)), *steps[1:]]
 
 
 def workspace_bytes(spec: DecoderSpec, plan: CorePlan, itemsize: int) -> int:
@@ -56,9 +56,10 @@ def workspace_bytes(spec: DecoderSpec, plan: CorePlan, itemsize: int) -> int:
     tile = 3 * spec.num_kv_heads * keys * spec.head_dim + 4 * spec.num_heads * QUERY_TILE * keys
     all_logits = sequences * spec.vocab_size
     sampled = min(all_logits, max(spec.vocab_size, LOGITS_AT_ONCE))
-    scored = min(rows, rows_at_once(spec.vocab_size)) * spec.vocab_size
+    prompt_logits = min(rows, rows_at_once(spec.vocab_size)) * spec.vocab_size
     logits = max(
-        all_logits * (itemsize + 28) + sampled * _SAMPLING_BYTES, all_logits * itemsize + scored * _SCORE_BYTES
+        all_logits * (itemsize + 28) + sampled * _SAMPLING_BYTES,
+        all_logits * itemsize + prompt_logits * _PROMPT_LOGIT_BYTES,
     )
     return activations + 4 * TILES_AT_ONCE * tile + logits
 

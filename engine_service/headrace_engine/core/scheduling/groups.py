@@ -114,7 +114,7 @@ class Groups:
         leader = group.leader
         if not group.open:
             leader.held, leader.pause = False, group.shared
-        if ended.scoring:
+        if ended.reports_prompt:
             leader.report_prompt()
             if leader.status is SequenceStatus.RUNNING:
                 self._to_restart.append(leader)

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from headrace_engine.commands import AddSequence
 from headrace_engine.core.kv.prefix_cache import Cursor
-from headrace_engine.core.runner import Processing, Scoring, SequenceStep
+from headrace_engine.core.runner import Processing, PromptIds, SequenceStep
 from headrace_engine.core.scheduling.logit_state import LogitState, RuleTables
 from headrace_engine.core.speculation.ngrams import Ngrams
 from headrace_engine.guided.guide import Guide
@@ -53,7 +53,7 @@ class Sequence:
         logits: state of its rules, from the first token sampled here; None before, or without rules.
         ngrams: its ids as the n-gram look-up knows them; None before the first look-up.
         processed: the ids last passed to its logits processors.
-        scored: index of the next prompt token whose logprob is to be reported; token 0 has none.
+        prompt_reported: index of the next prompt token whose logprob is to be reported; token 0 has none.
         follows: the changes to its logits, or what it reports of a token, depend on its ids.
         plain: it requests nothing but tokens sampled from the model's own logits.
     """
@@ -79,7 +79,7 @@ class Sequence:
     logits: LogitState | None = None
     ngrams: Ngrams | None = None
     processed: array[int] = field(default_factory=lambda: array("i"))
-    scored: int = field(init=False)
+    prompt_reported: int = field(init=False)
     follows: bool = field(init=False)
     plain: bool = field(init=False)
 
@@ -141,18 +141,18 @@ class Sequence:
     @property
     def needs_results(self) -> bool:
         """True if its next row cannot be scheduled before the in-flight step has finished."""
-        return (self.follows and self.sampling_row is not None) or (self.in_flight > 0 and self.scoring)
+        return (self.follows and self.sampling_row is not None) or (self.in_flight > 0 and self.reports_prompt)
 
     @property
-    def scoring(self) -> bool:
+    def reports_prompt(self) -> bool:
         """True if prompt logprobs are still to be reported, so that all of the prompt is computed, cached or not."""
-        return self.request.prompt_logprobs is not None and self.scored < self.prompt_length
+        return self.request.prompt_logprobs is not None and self.prompt_reported < self.prompt_length
 
     @property
     def may_draft(self) -> bool:
         """True if a step may compute drafted ids of it."""
         slow = self.guide is not None and not self.guide.drafts
-        return self.request.use_speculation and not self.scoring and not slow
+        return self.request.use_speculation and not self.reports_prompt and not slow
 
     @property
     def longest(self) -> int:
@@ -179,11 +179,11 @@ class Sequence:
 
     def report_prompt(self) -> None:
         """Report prompt logprobs, from the start or from where an earlier core stopped."""
-        self.scored = max(1, self.request.scored)
+        self.prompt_reported = max(1, self.request.prompt_reported)
 
     def skip_prompt(self) -> None:
         """Leave prompt logprobs to the leader of the group."""
-        self.scored = self.prompt_length
+        self.prompt_reported = self.prompt_length
 
     def note_launch(self, count: int, row: int | None) -> None:
         """Record that a step computing its next `count` ids was launched.
@@ -231,16 +231,16 @@ class Sequence:
         samples = step.sampling is not None
         if samples and (self.request.rules is not None or self.guide is not None):
             step = self._with_rules(step)
-        scoring = self._scoring(step) if self.scoring else None
+        wanted = self._wanted_prompt_logprobs(step) if self.reports_prompt else None
         processing = self._processing() if samples and self.request.processors else None
-        return replace(step, processing=processing, scoring=scoring, tensors=samples and self.request.tensors)
+        return replace(step, processing=processing, prompt_logprobs=wanted, tensors=samples and self.request.tensors)
 
-    def _scoring(self, step: SequenceStep) -> Scoring | None:
+    def _wanted_prompt_logprobs(self, step: SequenceStep) -> PromptIds | None:
         """Return the prompt logprobs to request: those not reported yet, even if the row is recomputed."""
-        first, last = self.scored, min(step.start + len(step.token_ids) + 1, self.prompt_length)
+        first, last = self.prompt_reported, min(step.start + len(step.token_ids) + 1, self.prompt_length)
         if first >= last:
             return None
-        return Scoring(first - 1 - step.start, self.ids[first:last], self.request.prompt_logprobs or 0)
+        return PromptIds(first - 1 - step.start, self.ids[first:last], self.request.prompt_logprobs or 0)
 
     def _processing(self) -> Processing:
         """Return the input of its logits processors, copying only the new ids."""

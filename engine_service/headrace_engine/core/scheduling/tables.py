@@ -44,7 +44,11 @@ class BlockTables:
 
     def find_cached(self, sequence: Sequence) -> list[int]:
         """Return the `PrefixCache` locations of the longest known prefix of a waiting sequence, if it may use them."""
-        return [] if sequence.cursor is None or sequence.scoring else self._cache.find(sequence.cursor, sequence.ids)
+        return (
+            []
+            if sequence.cursor is None or sequence.reports_prompt
+            else self._cache.find(sequence.cursor, sequence.ids)
+        )
 
     def grows(self, sequence: Sequence) -> bool:
         """Return True if a sequence may need more blocks than its ids take now."""

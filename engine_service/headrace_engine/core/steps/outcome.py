@@ -8,7 +8,7 @@ from itertools import islice
 from headrace_proto.pure.faults import is_fault
 
 from headrace_engine.core.link import Link
-from headrace_engine.core.runner import Sampled, Scores
+from headrace_engine.core.runner import PromptLogprobs, Sampled
 from headrace_engine.core.scheduling.schedule import Row, Schedule
 from headrace_engine.core.scheduling.scheduler import Scheduler
 from headrace_engine.core.scheduling.sequence import Sequence
@@ -100,8 +100,8 @@ class Outcome:
             self._apply_result(sequence, result)
 
     def _apply_result(self, sequence: Sequence, result: Sampled) -> None:
-        if result.scores is not None:
-            self._report_prompt(sequence, result.scores)
+        if result.prompt_logprobs is not None:
+            self._report_prompt(sequence, result.prompt_logprobs)
             if sequence.remaining:
                 return
         if self._take_token(sequence, result.token_id):
@@ -119,9 +119,9 @@ class Outcome:
             self._advance_guide(sequence, sequence.guide, token_id)
         return True
 
-    def _report_prompt(self, sequence: Sequence, scores: Scores) -> None:
-        self._prompts.append(prompt_piece(sequence.key, sequence.scored, scores))
-        sequence.scored += len(scores.logprobs)
+    def _report_prompt(self, sequence: Sequence, found: PromptLogprobs) -> None:
+        self._prompts.append(prompt_piece(sequence.key, sequence.prompt_reported, found))
+        sequence.prompt_reported += len(found.logprobs)
 
     def _advance_guide(self, sequence: Sequence, guide: Guide, token_id: int) -> None:
         try:

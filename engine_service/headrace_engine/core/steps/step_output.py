@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from headrace_engine.core.runner import Sampled, Scores
+from headrace_engine.core.runner import PromptLogprobs, Sampled
 from headrace_engine.core.scheduling.schedule import Schedule
 from headrace_engine.messages import Ended, PromptPiece, StepOutput
 from headrace_engine.stat_types import CoreStat
@@ -65,7 +65,7 @@ def _tops(sampled: Sequence[tuple[int, Sampled]]) -> dict[str, Any]:
     }
 
 
-def prompt_piece(key: int, position: int, scores: Scores) -> PromptPiece:
+def prompt_piece(key: int, position: int, found: PromptLogprobs) -> PromptPiece:
     """Return the prompt logprobs of one sequence, from a position on."""
-    tops = list(scores.top_ids), list(scores.top_logprobs)
-    return PromptPiece(key, position, list(scores.logprobs), *tops)
+    tops = list(found.top_ids), list(found.top_logprobs)
+    return PromptPiece(key, position, list(found.logprobs), *tops)

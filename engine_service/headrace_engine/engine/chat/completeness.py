@@ -19,7 +19,7 @@ _SIGN = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Part:
     """A part of a chat that must appear in the rendered text.
 
     Attributes:
@@ -34,7 +34,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ChatTexts:
     """Messages and tools as passed to templates.
 
     Attributes:
@@ -48,28 +48,28 @@ class Said:
     @property
     def in_parts(self) -> list[int]:
         """Indices of the messages whose content is in parts."""
-        return [place for place, message in enumerate(self.messages) if isinstance(message.get("content"), Parts)]
+        return [index for index, message in enumerate(self.messages) if isinstance(message.get("content"), Parts)]
 
-    def other_forms(self, which: Collection[int | None]) -> Iterator[Said]:
+    def other_forms(self, which: Collection[int | None]) -> Iterator[ChatTexts]:
         """Yield variants with the contents of some messages as one text, if any is in parts, then as one part each."""
-        if any(place in which for place in self.in_parts):
+        if any(index in which for index in self.in_parts):
             yield self._changed(which, str)
         yield self._changed(which, lambda text: Parts.of([text]))
 
-    def _changed(self, which: Collection[int | None], form: Callable[[str], Any]) -> Said:
+    def _changed(self, which: Collection[int | None], form: Callable[[str], Any]) -> ChatTexts:
         messages, several = list(self.messages), set(self.joined)
-        for place, message in enumerate(self.messages):
+        for index, message in enumerate(self.messages):
             content = message.get("content")
-            if place in which and isinstance(content, Parts | str):
-                several |= {place} if isinstance(content, Parts) and len(content) > 1 else set()
+            if index in which and isinstance(content, Parts | str):
+                several |= {index} if isinstance(content, Parts) and len(content) > 1 else set()
                 text = content if isinstance(content, str) else BETWEEN_PARTS.join(content.texts)
-                messages[place] = {**message, "content": form(text)}
-        return Said(messages, self.tools, frozenset(several))
+                messages[index] = {**message, "content": form(text)}
+        return ChatTexts(messages, self.tools, frozenset(several))
 
     def read_joined(self) -> list[int]:
         """Return the indices of messages with several parts that the template read as one text."""
-        contents = ((place, message.get("content")) for place, message in enumerate(self.messages))
-        read = (place for place, content in contents if isinstance(content, Parts) and content.joined)
+        contents = ((index, message.get("content")) for index, message in enumerate(self.messages))
+        read = (index for index, content in contents if isinstance(content, Parts) and content.joined)
         return sorted(self.joined.union(read))
 
     def is_seen_in(self, text: str) -> bool:
@@ -78,18 +78,18 @@ class Said:
             return False
         cursor = 0
         for content in self._contents():
-            place = text.find(content.strip(), cursor)
-            if place < 0:
+            index = text.find(content.strip(), cursor)
+            if index < 0:
                 return False
-            cursor = place + len(content.strip())
+            cursor = index + len(content.strip())
         return True
 
-    def probe(self) -> tuple[Said, list[Place]]:
+    def probe(self) -> tuple[ChatTexts, list[Part]]:
         """Return the chat with a marker instead of each text that a template may omit, and the parts that they mark."""
         signs = _Signs()
-        messages = [_with_signs(message, place, signs) for place, message in enumerate(self.messages)]
-        tools = [_tool_with_sign(tool, f"chat.tools[{place}]", signs) for place, tool in enumerate(self.tools)]
-        return Said(messages, tools), signs.places
+        messages = [_with_signs(message, index, signs) for index, message in enumerate(self.messages)]
+        tools = [_tool_with_sign(tool, f"chat.tools[{index}]", signs) for index, tool in enumerate(self.tools)]
+        return ChatTexts(messages, tools), signs.parts
 
     def _contents(self) -> Iterator[str]:
         for message in self.messages:
@@ -98,48 +98,48 @@ class Said:
             yield from (text for text in texts if isinstance(text, str))
 
 
-def left_out(places: list[Place], probed: str) -> list[Place]:
+def left_out(parts: list[Part], probed: str) -> list[Part]:
     """Return the parts whose markers are missing from a rendered probe."""
     seen = {int(sign[1]) for sign in _SIGN.finditer(probed)}
-    return [place for number, place in enumerate(places) if number not in seen]
+    return [part for number, part in enumerate(parts) if number not in seen]
 
 
 class _Signs:
     """Create numbered markers, and record the part of the chat that each one marks."""
 
     def __init__(self) -> None:
-        self.places: list[Place] = []
+        self.parts: list[Part] = []
 
     def new(self, field: str, message: int | None = None, *, of_content: bool = False) -> str:
-        self.places.append(Place(field, message, of_content))
-        return f"{_OPEN}{len(self.places) - 1}{_CLOSE}"
+        self.parts.append(Part(field, message, of_content))
+        return f"{_OPEN}{len(self.parts) - 1}{_CLOSE}"
 
 
-def _with_signs(message: dict[str, Any], place: int, signs: _Signs) -> dict[str, Any]:
-    path, content, calls = f"chat.messages[{place}]", message.get("content"), message.get("tool_calls")
+def _with_signs(message: dict[str, Any], index: int, signs: _Signs) -> dict[str, Any]:
+    path, content, calls = f"chat.messages[{index}]", message.get("content"), message.get("tool_calls")
     changed = dict(message)
     if isinstance(content, Parts):
         texts = enumerate(content.texts)
         changed["content"] = content.with_texts(
-            signs.new(f"{path}.content[{part}]", place, of_content=True) if text.strip() else text
+            signs.new(f"{path}.content[{part}]", index, of_content=True) if text.strip() else text
             for part, text in texts
         )
     elif isinstance(content, str) and content.strip():
-        changed["content"] = signs.new(f"{path}.content", place, of_content=True)
+        changed["content"] = signs.new(f"{path}.content", index, of_content=True)
     if isinstance(calls, list):
         path = f"{path}.tool_calls"
-        changed["tool_calls"] = [_call(call, f"{path}[{n}]", place, signs) for n, call in enumerate(calls)]
+        changed["tool_calls"] = [_call(call, f"{path}[{n}]", index, signs) for n, call in enumerate(calls)]
     return changed
 
 
-def _call(call: Any, path: str, place: int, signs: _Signs) -> Any:
+def _call(call: Any, path: str, index: int, signs: _Signs) -> Any:
     function = call.get("function") if isinstance(call, dict) else None
     arguments = function.get("arguments") if isinstance(function, dict) else None
     if function is None or not isinstance(arguments, Arguments):
         return call
-    changed = {**function, "name": signs.new(f"{path}.name", place)}
+    changed = {**function, "name": signs.new(f"{path}.name", index)}
     if arguments:
-        sign = signs.new(f"{path}.arguments_json", place)
+        sign = signs.new(f"{path}.arguments_json", index)
         values = dict.fromkeys(arguments, sign)
         changed["arguments"] = Arguments(values, json.dumps(values, ensure_ascii=False))
     return {**call, "function": changed}

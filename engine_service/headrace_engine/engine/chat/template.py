@@ -9,7 +9,7 @@ from typing import Any
 
 import jinja2
 
-from headrace_engine.engine.chat.completeness import Place, Said, left_out
+from headrace_engine.engine.chat.completeness import ChatTexts, Part, left_out
 from headrace_engine.engine.chat.escaping import Shield
 from headrace_engine.engine.chat.messages import template_messages, template_tools, template_variables
 from headrace_engine.engine.chat.sandbox import sandbox
@@ -72,7 +72,7 @@ class ChatTemplate:
         """
         shield = shield or Shield()
         messages, tools = template_messages(chat), template_tools(chat)
-        said = Said(map_texts(messages, shield.mark), map_texts(tools, shield.mark))
+        texts = ChatTexts(map_texts(messages, shield.mark), map_texts(tools, shield.mark))
         variables = self._variables | {
             "documents": None,  # As transformers has it where there are none.
             **template_variables(chat),
@@ -80,26 +80,26 @@ class ChatTemplate:
         }
         one = _OneChat(self._template, variables, continues=bool(chat.continue_final_message))
         try:
-            text, said, absent = one.render(said)
+            text, texts, absent = one.render(texts)
         except InvalidArgument:
             raise
         except Exception as error:  # a template is the model's code: whatever it raises is its answer
             raise _bad_template(f"the chat template failed: {shield.unmark(_words(error))}") from error
-        return Rendered(text, (*_joined(said), *self._absent(said, absent)))
+        return Rendered(text, (*_joined(texts), *self._absent(texts, absent)))
 
-    def _absent(self, said: Said, absent: list[Place]) -> Iterator[ConfigWarning]:
-        tools = [place for place in absent if place.message is None]
-        if said.tools and (not self._reads_tools or len(tools) == len(said.tools)):
+    def _absent(self, texts: ChatTexts, absent: list[Part]) -> Iterator[ConfigWarning]:
+        tools = [part for part in absent if part.message is None]
+        if texts.tools and (not self._reads_tools or len(tools) == len(texts.tools)):
             yield ConfigWarning("chat.tools", "tools have no effect: the model's chat template leaves them out")
-            absent = [place for place in absent if place.message is not None]
-        for place in absent[:_MAX_NAMED]:
-            yield ConfigWarning(place.field, f"{place.field} has no effect: the model's chat template leaves it out")
+            absent = [part for part in absent if part.message is not None]
+        for part in absent[:_MAX_NAMED]:
+            yield ConfigWarning(part.field, f"{part.field} has no effect: the model's chat template leaves it out")
         if len(absent) > _MAX_NAMED:
             text = f"the model's chat template leaves out {len(absent) - _MAX_NAMED} more"
             yield ConfigWarning("chat.messages", text)
 
 
-_Found = tuple[str, Said, list[Place]]
+_Found = tuple[str, ChatTexts, list[Part]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,22 +110,22 @@ class _OneChat:
     variables: Mapping[str, Any]
     continues: bool
 
-    def render(self, said: Said) -> _Found:
+    def render(self, texts: ChatTexts) -> _Found:
         """The text, the form that it was made from, and what the template leaves out of that."""
         try:
-            text = self._text(said)
+            text = self._text(texts)
         except Exception:
-            if not said.in_parts:
+            if not texts.in_parts:
                 raise
-            said = next(said.other_forms(said.in_parts))
-            text = self._text(said)
-        best = text, said, self._left_out(said, text)
-        lost = {place.message for place in best[2] if place.of_content}
-        for other in said.other_forms(lost) if lost else ():
+            texts = next(texts.other_forms(texts.in_parts))
+            text = self._text(texts)
+        best = text, texts, self._left_out(texts, text)
+        lost = {part.message for part in best[2] if part.of_content}
+        for other in texts.other_forms(lost) if lost else ():
             best = self._better(best, other)
         return best
 
-    def _better(self, best: _Found, other: Said) -> _Found:
+    def _better(self, best: _Found, other: ChatTexts) -> _Found:
         """The same of another form, where that leaves out less."""
         absent = len(best[2])
         if not absent:
@@ -137,28 +137,28 @@ class _OneChat:
         left = self._left_out(other, text)
         return (text, other, left) if len(left) < absent else best
 
-    def _text(self, said: Said) -> str:
-        messages = _open_final(said.messages) if self.continues else said.messages
-        text = self._of(messages, said)
+    def _text(self, texts: ChatTexts) -> str:
+        messages = _open_final(texts.messages) if self.continues else texts.messages
+        text = self._of(messages, texts)
         return _cut_after_final(text) if self.continues else text
 
-    def _left_out(self, said: Said, text: str) -> list[Place]:
-        if said.is_seen_in(text):
+    def _left_out(self, texts: ChatTexts, text: str) -> list[Part]:
+        if texts.is_seen_in(text):
             return []
-        probe, places = said.probe()
+        probe, parts = texts.probe()
         try:
             probed = self._of(probe.messages, probe)
         except Exception:  # A template may ask something of texts that signs do not have: then nothing is known.
             return []
-        return left_out(places, probed)
+        return left_out(parts, probed)
 
-    def _of(self, messages: list[dict[str, Any]], said: Said) -> str:
-        return self.template.render({**self.variables, "messages": messages, "tools": said.tools or None})
+    def _of(self, messages: list[dict[str, Any]], texts: ChatTexts) -> str:
+        return self.template.render({**self.variables, "messages": messages, "tools": texts.tools or None})
 
 
-def _joined(said: Said) -> Iterator[ConfigWarning]:
-    for place in said.read_joined()[:_MAX_NAMED]:
-        field = f"chat.messages[{place}].content"
+def _joined(texts: ChatTexts) -> Iterator[ConfigWarning]:
+    for index in texts.read_joined()[:_MAX_NAMED]:
+        field = f"chat.messages[{index}].content"
         text = "has parts, and the model's chat template takes one text: they are joined with line breaks"
         yield ConfigWarning(field, f"{field} {text}")
 
@@ -188,11 +188,11 @@ def _is_text(part: Any) -> bool:
 
 
 def _cut_after_final(text: str) -> str:
-    place = text.rfind(_FINAL)
-    if place < 0:
+    part = text.rfind(_FINAL)
+    if part < 0:
         raise _bad_template("the chat template does not show the final message, so it cannot be continued")
-    trimmed = not text.startswith(" ", place + len(_FINAL))
-    return text[:place].rstrip() if trimmed else text[:place]
+    trimmed = not text.startswith(" ", part + len(_FINAL))
+    return text[:part].rstrip() if trimmed else text[:part]
 
 
 def _words(error: Exception) -> str:

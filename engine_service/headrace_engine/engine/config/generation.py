@@ -13,7 +13,7 @@ from headrace_engine.engine.config.fields import GENERATION
 from headrace_engine.engine.config.lease_fields import lease_violations, resolved_lease
 from headrace_engine.engine.config.logit_rules import check_logit_fields
 from headrace_engine.engine.config.stop_fields import check_stop_fields
-from headrace_engine.engine.config.warnings import Asked, greedy_by, suspicions
+from headrace_engine.engine.config.warnings import CheckedConfig, config_warnings, greedy_by
 from headrace_engine.errors import FieldViolation, InvalidArgument, quoted
 from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.request_types import ConfigWarning
@@ -96,8 +96,8 @@ def resolve(sent: GenerationConfig, defaults: GenerationConfig, limits: Limits, 
         eos_ids=effective.eos_token_id if stops_at_eos else (),
         max_new=max_new,
         min_new=min_new,
-        warnings=suspicions(
-            Asked(sent, effective, limits.vocab_size, max_length - limits.prompt_length, limits.caching)
+        warnings=config_warnings(
+            CheckedConfig(sent, effective, limits.vocab_size, max_length - limits.prompt_length, limits.caching)
         ),
     )
 

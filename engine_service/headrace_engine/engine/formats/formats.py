@@ -25,7 +25,7 @@ _ENTRY = 512
 """Bytes of a cache entry without its texts."""
 
 
-class Guiding:
+class ResponseFormats:
     """Checks response formats in threads of its own, so that large formats delay only each other.
 
     The result only decides whether a request is accepted: the core compiles the format again.

@@ -19,7 +19,7 @@ from headrace_engine.engine.models.recovery import Recovery
 from headrace_engine.engine.models.state_errors import given_up, wrong_state
 from headrace_engine.engine.results.sequence import Sequence
 from headrace_engine.engine.results.statistics import StepHistory
-from headrace_engine.engine.work.joined_calls import Verbs
+from headrace_engine.engine.work.joined_calls import JoinedCalls
 from headrace_engine.errors import HeadraceError, Internal, in_words, quoted
 from headrace_engine.model_types import EffectiveConfig, ModelPhase, ModelProgress, ModelState, ModelView
 from headrace_engine.result_types import FinishReason
@@ -47,7 +47,7 @@ class Model:
         self._recovery = Recovery(self._core, self.outputs, context.clock, *calls)
         self._progress: ModelProgress | None = None
         self._state_time = context.clock()
-        self._verbs = Verbs(lambda: given_up(self.name, self.state))
+        self._verbs = JoinedCalls(lambda: given_up(self.name, self.state))
 
     @property
     def name(self) -> str:

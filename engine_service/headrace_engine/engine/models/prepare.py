@@ -16,7 +16,7 @@ from headrace_engine.engine.config.model_defaults import check_default_ids, mode
 from headrace_engine.engine.config.model_paths import ModelLocation, check_prefix, locate
 from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.engine.config.runtime import check_config, effective_config
-from headrace_engine.engine.formats.formats import Guiding
+from headrace_engine.engine.formats.formats import ResponseFormats
 from headrace_engine.engine.text.text import TextProcessor
 from headrace_engine.engine.work.pools import WorkPools
 from headrace_engine.errors import BadModel, FieldViolation, HeadraceError, InvalidArgument
@@ -45,14 +45,14 @@ class Prepared:
     files: ModelFiles
     text: TextProcessor
     effective: EffectiveConfig
-    guiding: Guiding
+    formats: ResponseFormats
     not_applied: tuple[ConfigWarning, ...] = ()
     holes: frozenset[int] = frozenset()
 
     def close(self) -> None:
         """End the side processes that render chats and check response formats."""
         self.text.close()
-        self.guiding.close()
+        self.formats.close()
 
     @property
     def max_length(self) -> int:
@@ -97,8 +97,8 @@ def prepare(config: RuntimeConfig, options: EngineOptions, pools: WorkPools | No
         generation_defaults=replace(filled(defaults), lease=effective_runtime.default_lease),
         warnings=(*not_applied, *warnings),
     )
-    guiding = Guiding(bundle, files.spec.vocab_size, pools)
-    return Prepared(files, processor, effective, guiding, not_applied, bundle.holes)
+    formats = ResponseFormats(bundle, files.spec.vocab_size, pools)
+    return Prepared(files, processor, effective, formats, not_applied, bundle.holes)
 
 
 def _kv_warnings(config: RuntimeConfig, files: ModelFiles) -> tuple[ConfigWarning, ...]:

@@ -180,5 +180,5 @@ class Recovery:
     def _continued(self, sequence: Sequence) -> AddSequence:
         command = self._outputs.command(sequence)
         generated = (*command.generated, *sequence.log.ids)
-        scored = 0 if sequence.prompt is None else sequence.prompt.position
-        return replace(command, key=sequence.key, generated=generated, scored=scored)
+        reported = 0 if sequence.prompt is None else sequence.prompt.position
+        return replace(command, key=sequence.key, generated=generated, prompt_reported=reported)

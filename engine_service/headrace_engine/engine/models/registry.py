@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.config.hubs import check_hub
@@ -17,6 +17,7 @@ from headrace_engine.engine.models.core_link import CoreLauncher
 from headrace_engine.engine.models.kept_models import KeptModels, Replaced
 from headrace_engine.engine.models.model import Model
 from headrace_engine.engine.models.prepare import Prepared, check_model, describe
+from headrace_engine.engine.models.releases import Release, Releases
 from headrace_engine.engine.models.state_errors import COMPUTING, starting, way_out
 from headrace_engine.engine.models.state_store import SavedModel, StateStore
 from headrace_engine.engine.models.watchers import Watchers
@@ -25,18 +26,6 @@ from headrace_engine.engine.work.pools import WorkPools
 from headrace_engine.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, quoted
 from headrace_engine.model_types import ModelDescription, ModelState, ModelView
 from headrace_engine.result_types import FinishReason
-
-RELEASE_MEMORY = 600.0
-"""Seconds for which a repeated release succeeds, unless the name is in use again."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Release:
-    """A release: its answer, the task that frees the model, and its time."""
-
-    view: ModelView
-    leaving: asyncio.Task[None]
-    time: float
 
 
 class ModelRegistry:
@@ -54,8 +43,7 @@ class ModelRegistry:
         self._watchers = Watchers()
         self._kept = KeptModels(StateStore(options.state_dir))
         self._leaving: set[asyncio.Task[None]] = set()
-        self._releases: dict[str, _Release] = {}
-        self._clock = clock
+        self._releases = Releases(clock)
 
     def all(self) -> list[Model]:
         """Return all models, sorted by name."""
@@ -123,8 +111,7 @@ class ModelRegistry:
 
     async def release(self, model_name: str, *, no_wait: bool) -> ModelView:
         """Release a model and its name. A repeated call returns the same answer for RELEASE_MEMORY."""
-        self._forget_releases()
-        release = self._releases.get(model_name) or self._release(model_name)
+        release = self._releases.find(model_name) or self._release(model_name)
         await self._kept.saved()
         if not no_wait:
             await asyncio.shield(release.leaving)
@@ -213,7 +200,7 @@ class ModelRegistry:
 
     def _new(self, config: RuntimeConfig, *, by_operator: bool) -> Model:
         name = config.model_name
-        self._releases.pop(name, None)
+        self._releases.forget(name)
         context = self._operator_context if by_operator else self._context_of(config)
         model = self._models[name] = Model(config, context, self._histories[name])
         return model
@@ -222,18 +209,12 @@ class ModelRegistry:
         """Return the context of a model: one that the operator declared may lie anywhere."""
         return self._operator_context if self._declared.get(config.model_name) == config else self._context
 
-    def _release(self, model_name: str) -> _Release:
+    def _release(self, model_name: str) -> Release:
         model = self.get(model_name)
         model.release()
         del self._models[model_name]
         self._save()
-        release = _Release(model.view(), self._discard(model), self._clock())
-        self._releases[model_name] = release
-        return release
-
-    def _forget_releases(self) -> None:
-        horizon = self._clock() - RELEASE_MEMORY
-        self._releases = {name: release for name, release in self._releases.items() if release.time >= horizon}
+        return self._releases.remember(model.view(), self._discard(model))
 
     def _discard(self, model: Model) -> asyncio.Task[None]:
         """Free a model that has left the registry. The task belongs to `_leaving`, which `close` awaits."""

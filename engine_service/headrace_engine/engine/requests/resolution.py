@@ -100,7 +100,7 @@ async def resolve_config(start: Start, prepared: Prepared, prompt: Prompt) -> Re
     generation = resolve(request.config, effective.generation_defaults, limits, effective.config.default_seed)
     check_processors(generation.effective.logits_processors, effective)
     bad_words = await prepared.text.spell(generation.effective.bad_words, request.party)
-    guided, suspicious = await prepared.guiding.check(generation.effective.response_format, request.party)
+    guided, suspicious = await prepared.formats.check(generation.effective.response_format, request.party)
     decoding = await prepared.text.decoding(generation, prompt.ids, request.party)
     return Resolved(
         prompt,

@@ -188,7 +188,7 @@ class EngineSession:
             await self._wake.wait()
 
     def _check_share(self) -> None:
-        if not self._shares.has_room(self):
+        if not self._shares.can_take(self):
             text = self._shares.refusal(self, "sequences", "this session reads")
             raise ResourceExhausted(f"{text}: detach some, or try again later", retry_after=1.0)
 

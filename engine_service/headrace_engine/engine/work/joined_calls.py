@@ -9,7 +9,7 @@ from typing import Any
 from headrace_engine.errors import HeadraceError
 
 
-class Verbs:
+class JoinedCalls:
     """The tasks of one model's verbs that are in progress.
 
     Args:

@@ -36,7 +36,7 @@ def model(tiny_llama, level):
 
 def generated(lanes, prompts, count, **way):
     """Lanes that generated `count` ids for each prompt."""
-    mine = [lanes.add(prompt, room=count) for prompt in prompts]
+    mine = [lanes.add(prompt, new_tokens=count) for prompt in prompts]
     lanes.greedy(mine, count, **way)
     return mine
 
@@ -92,9 +92,9 @@ def test_bc097_a_prompt_in_chunks_gives_the_bits_of_the_whole(chunk, prefix, mod
     """With a prefix, its blocks were computed by another sequence, as after a hit of the prefix cache."""
     prompt = random_ids(3 * BLOCK + 5, seed=4)
     lanes = CpuLanes(model)
-    whole = lanes.add(prompt, room=16)
+    whole = lanes.add(prompt, new_tokens=16)
     lanes.greedy([whole], 16)
-    lane = lanes.add(prompt, room=16, shared=whole, shared_tokens=prefix)
+    lane = lanes.add(prompt, new_tokens=16, shared=whole, shared_tokens=prefix)
     lanes.greedy([lane], 16, chunk=chunk)
     assert lane.ids == whole.ids
     assert torch.equal(torch.stack(lane.scores), torch.stack(whole.scores))
@@ -152,7 +152,7 @@ def check_agreement(least, expected, got):
 
 def forced(lanes, sequences):
     """Logits after every id of given sequences, computed one id a step in one batch."""
-    mine = [lanes.add(ids[:1], room=len(ids)) for ids in sequences]
+    mine = [lanes.add(ids[:1], new_tokens=len(ids)) for ids in sequences]
     for place in range(1, len(sequences[0]) + 1):
         lanes.step(*((lane, 1) for lane in mine))
         for lane, ids in zip(mine, sequences, strict=True):
@@ -250,7 +250,7 @@ def test_bc108_every_kv_mode_has_every_head_and_block_size(mode, head_dim, block
     expected = reference_logits(path, ids)[-20:]
     with cpu_model(path, kv_cache_mode=mode, block_size=block_size) as model:
         lanes = CpuLanes(model, block_size=block_size)
-        lane = lanes.add(ids[:50], room=20)
+        lane = lanes.add(ids[:50], new_tokens=20)
         lanes.step((lane, 50))
         got = lanes.follow(lane, ids[50:])
     cosine = torch.nn.functional.cosine_similarity(got.double(), expected.double()).median()

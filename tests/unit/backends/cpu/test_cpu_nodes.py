@@ -105,7 +105,7 @@ def logits(path, **changes):
     """After prompts of several lengths, in one batch, and after some ids more."""
     with cpu_model(path, **changes) as model:
         lanes = CpuLanes(model)
-        mine = [lanes.add(random_ids(count, seed=count), room=8) for count in (1, 3, 40)]
+        mine = [lanes.add(random_ids(count, seed=count), new_tokens=8) for count in (1, 3, 40)]
         lanes.greedy(mine, 4)
         return model.cpu.nodes, torch.stack([scores for lane in mine for scores in lane.scores])
 
@@ -147,7 +147,7 @@ def test_threads_are_pinned_to_nodes_and_the_caller_is_not(tiny, two_nodes):
     before = set(os.listdir("/proc/self/task"))
     with cpu_model(tiny, compute_unit=ComputeUnit.CPU_NUMA) as model:
         lanes = CpuLanes(model)
-        lanes.greedy([lanes.add([1, 2, 3], room=4)], 2)
+        lanes.greedy([lanes.add([1, 2, 3], new_tokens=4)], 2)
         assert {two_nodes[1]} in [_allowed(task) for task in set(os.listdir("/proc/self/task")) - before]
     assert os.sched_getaffinity(0) >= set(two_nodes)
 

@@ -24,7 +24,7 @@ def model(tiny_llama):
 def all_logits(model, ids):
     """Logits after each id, computed in one chunk for each prefix end that is wanted."""
     lanes = Lanes(model)
-    lane = lanes.add(ids[:1], room=len(ids))
+    lane = lanes.add(ids[:1], new_tokens=len(ids))
     for id_ in ids[1:]:
         lanes.step((lane, 1))
         lane.ids.append(id_)
@@ -78,7 +78,7 @@ def test_bc121_32_greedy_ids_are_those_of_generate(variant, tmp_path):
             out = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=32, do_sample=False)
             expected.append(out[0, len(prompt) :].tolist())
     lanes = Lanes(load(path))
-    mine = [lanes.add(prompt, room=32) for prompt in prompts]
+    mine = [lanes.add(prompt, new_tokens=32) for prompt in prompts]
     lanes.greedy(mine, 32)
     ids = [lane.ids[-32:] for lane in mine]
     same_tokens(expected, ids, [torch.stack(lane.scores) for lane in mine])
@@ -90,9 +90,9 @@ def test_bc097_a_prompt_in_chunks_gives_the_bits_of_the_whole(chunk, prefix, tin
     """With a prefix, its blocks were computed by another sequence."""
     prompt = random_ids(3 * BLOCK + 5, seed=4)
     lanes = Lanes(model, block_size=BLOCK)
-    whole = lanes.add(prompt, room=32)
+    whole = lanes.add(prompt, new_tokens=32)
     lanes.greedy([whole], 32)
-    lane = lanes.add(prompt, room=32, shared=whole, shared_tokens=prefix)
+    lane = lanes.add(prompt, new_tokens=32, shared=whole, shared_tokens=prefix)
     lanes.greedy([lane], 32, chunk=chunk)
     same_tokens([whole.ids], [lane.ids], [torch.stack(whole.scores)])
     assert torch.equal(torch.stack(lane.scores), torch.stack(whole.scores))
@@ -105,10 +105,10 @@ def test_bc098_sixteen_prompts_together_have_the_bits_of_each(way, model):
     alone = []
     for prompt in prompts:
         lanes = Lanes(model)
-        alone.append(lanes.add(prompt, room=24))
+        alone.append(lanes.add(prompt, new_tokens=24))
         lanes.greedy([alone[-1]], 24)
     lanes = Lanes(model, seed=1)
-    together = [lanes.add(prompt, room=24) for prompt in prompts]
+    together = [lanes.add(prompt, new_tokens=24) for prompt in prompts]
     lanes.greedy(together, 24, **way)
     same_tokens([a.ids for a in alone], [t.ids for t in together])
     for one, other in zip(alone, together, strict=True):
@@ -122,10 +122,10 @@ def test_bc098_the_bits_hold_with_the_shapes_of_a_real_model(num_threads, tmp_pa
     model = load(make_tiny_llama(tmp_path, **sizes), num_threads=num_threads)
     prompts = [random_ids(length, seed=length) for length in (1, 30, 90, 200)]
     lanes = Lanes(model)
-    alone = [lanes.add(prompt, room=4) for prompt in prompts]
+    alone = [lanes.add(prompt, new_tokens=4) for prompt in prompts]
     for lane in alone:
         lanes.greedy([lane], 4)
-    together = [lanes.add(prompt, room=4) for prompt in prompts]
+    together = [lanes.add(prompt, new_tokens=4) for prompt in prompts]
     lanes.greedy(together, 4, chunk=50)
     for one, other in zip(alone, together, strict=True):
         assert torch.equal(torch.stack(one.scores), torch.stack(other.scores))
@@ -134,7 +134,7 @@ def test_bc098_the_bits_hold_with_the_shapes_of_a_real_model(num_threads, tmp_pa
 def test_a_sequence_that_is_computed_again_gives_the_same_bits(model):
     """After preemption, prompt and generated ids are computed as one prompt."""
     lanes = Lanes(model)
-    lane = lanes.add(random_ids(21, seed=5), room=20)
+    lane = lanes.add(random_ids(21, seed=5), new_tokens=20)
     lanes.greedy([lane], 20)
     again = lanes.add(lane.ids[:-1])
     lanes.step((again, len(again.ids)))
@@ -176,10 +176,10 @@ def test_quantized_kv_has_the_same_bits_in_any_batch(mode, tiny_llama):
     """Whatever was computed when, all of it is read as it is stored."""
     lanes = Lanes(load(tiny_llama, kv_cache_mode=mode))
     prompts = [random_ids(2 * BLOCK, seed=11) + random_ids(1 + 5 * number, seed=number) for number in range(6)]
-    alone = [lanes.add(prompt, room=12) for prompt in prompts]
+    alone = [lanes.add(prompt, new_tokens=12) for prompt in prompts]
     for lane in alone:
         lanes.greedy([lane], 12)
-    together = [lanes.add(prompt, room=12, shared=alone[0], shared_tokens=2 * BLOCK) for prompt in prompts]
+    together = [lanes.add(prompt, new_tokens=12, shared=alone[0], shared_tokens=2 * BLOCK) for prompt in prompts]
     lanes.greedy(together, 12, stagger=1, chunk=7)
     same_tokens([lane.ids for lane in alone], [lane.ids for lane in together])
     for one, other in zip(alone, together, strict=True):

@@ -185,7 +185,7 @@ def test_a_recomputed_block_leaves_host_memory(make_rig: MakeRig) -> None:
     used = rig.stat.pool.host_blocks_used
     key = rig.add(PROMPT, prompt_logprobs=0)
     rig.run()
-    assert [logprob for logprob, _ in rig.scored[key]] == [score(PROMPT[:i], PROMPT[i]) for i in range(1, 11)]
+    assert [logprob for logprob, _ in rig.prompt_logprobs[key]] == [score(PROMPT[:i], PROMPT[i]) for i in range(1, 11)]
     assert rig.stat.pool.host_blocks_used >= used - 3
     assert ask(rig) == (8, 0)
 

@@ -257,7 +257,7 @@ def test_what_a_leader_can_tell_no_more_another_one_tells() -> None:
     rig.run()
     assert rig.ended[first].error
     assert all(rig.is_complete(key) for key in others)
-    assert rig.scored == {first: told(1)[:28], others[0]: told(1)}
+    assert rig.prompt_logprobs == {first: told(1)[:28], others[0]: told(1)}
     rig.assert_idle()
 
 
@@ -288,7 +288,7 @@ def test_whatever_happens_a_prompt_is_told(
     rig.run()
     for request in rig.requests.values():
         others = [key for key, other in rig.requests.items() if other.group == request.group]
-        tellers = [rig.scored[key] for key in others if key in rig.scored]
+        tellers = [rig.prompt_logprobs[key] for key in others if key in rig.prompt_logprobs]
         whole = told(request.prompt_logprobs)[: len(request.prompt) - 1]
         if rig.is_complete(request.key) and whole:
             assert max(tellers, key=len) == whole

@@ -139,7 +139,7 @@ def test_log_probabilities_of_a_prompt_are_told_once(make_delayed: MakeDelayed) 
     keys = [rig.add(prompt, 6, prompt_logprobs=2), rig.add(range(50, 60), 12)]
     rig.run()
     rig.assert_all_complete()
-    assert rig.scored[keys[0]] == expected_scores(prompt, 2)
+    assert rig.prompt_logprobs[keys[0]] == expected_scores(prompt, 2)
 
 
 def test_nobody_gives_way_while_an_end_may_leave_blocks(make_delayed: MakeDelayed) -> None:

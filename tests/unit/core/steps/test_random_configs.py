@@ -21,7 +21,7 @@ id_lists = st.lists(token_ids, max_size=40).map(tuple)
 penalties = st.sampled_from([0.0, 0.0, 0.5, -0.5, 1.9])
 
 
-Scores = list[tuple[float, list[int]]]
+Logprobs = list[tuple[float, list[int]]]
 """Of each token of a prompt: its log-probability, and the most likely ids in its place."""
 
 
@@ -33,7 +33,7 @@ class Drawn:
     logprobs: list[float] = field(default_factory=list)
     tops: list[list[tuple[int, float]]] = field(default_factory=list)
     vectors: list[list[float]] = field(default_factory=list)
-    prompt: Scores = field(default_factory=list)
+    prompt: Logprobs = field(default_factory=list)
 
 
 class RealRig(Rig):
@@ -43,7 +43,7 @@ class RealRig(Rig):
 
     def drawn(self, key: int) -> Drawn:
         """What a sequence got from this core."""
-        drawn = Drawn(prompt=self.scored.get(key, []))
+        drawn = Drawn(prompt=self.prompt_logprobs.get(key, []))
         for data in self.vectors.get(key, []):
             drawn.vectors.append(list(memoryview(data).cast("f")) if data else [])
         for output in self.outputs:
@@ -154,7 +154,7 @@ def test_each_request_is_what_it_is_alone(backend: Backend, wanted: list[dict[st
     first.steps(steps)
     begun = [first.drawn(key) for key in keys]
     later = [None if key in first.ended
-             else second.add(**request, generated=tuple(before.ids), scored=1 + len(before.prompt))
+             else second.add(**request, generated=tuple(before.ids), prompt_reported=1 + len(before.prompt))
              for key, request, before in zip(keys, wanted, begun, strict=True)]  # fmt: skip
     for key in keys:
         first.end(key)
@@ -179,7 +179,7 @@ def with_vectors(*drawn: Drawn) -> list[list[float]]:
     return [row for one in drawn for row in one.vectors if row]
 
 
-def assert_prompts_are_alike(ours: Scores, alone: Scores, request: dict[str, Any]) -> None:
+def assert_prompts_are_alike(ours: Logprobs, alone: Logprobs, request: dict[str, Any]) -> None:
     """Told whole and once, where asked."""
     asked = request["prompt_logprobs"] is not None
     assert len(ours) == len(alone) == (len(request["prompt"]) - 1 if asked else 0)

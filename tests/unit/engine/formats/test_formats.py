@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_engine.engine.formats import formats as guiding_module
+from headrace_engine.engine.formats import formats as formats_module
 from headrace_engine.engine.formats.checker import FormatChecker
-from headrace_engine.engine.formats.formats import Guiding
+from headrace_engine.engine.formats.formats import ResponseFormats
 from headrace_engine.engine.formats.frames import Verdict, Words
 from headrace_engine.engine.work import side_worker
 from headrace_engine.engine.work.side_process import SideProcess
@@ -178,27 +178,29 @@ class TestChecker:
 
 
 @pytest.fixture
-def guiding(bundle: TokenizerBundle) -> Iterator[Guiding]:
-    guiding = Guiding(bundle, VOCAB_SIZE)
-    yield guiding
-    guiding.close()
+def formats(bundle: TokenizerBundle) -> Iterator[ResponseFormats]:
+    formats = ResponseFormats(bundle, VOCAB_SIZE)
+    yield formats
+    formats.close()
 
 
-class TestGuiding:
-    async def test_f6_the_same_format_is_checked_once(self, guiding: Guiding, monkeypatch: pytest.MonkeyPatch) -> None:
+class TestResponseFormats:
+    async def test_f6_the_same_format_is_checked_once(
+        self, formats: ResponseFormats, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         counted: list[ResponseFormat] = []
-        check = guiding._checker.check
-        monkeypatch.setattr(guiding._checker, "check", lambda wanted: (counted.append(wanted), check(wanted))[1])
+        check = formats._checker.check
+        monkeypatch.setattr(formats._checker, "check", lambda wanted: (counted.append(wanted), check(wanted))[1])
         bad = regex("[a-")
         for _ in range(3):
-            verdict, _ = await guiding.check(YES_OR_NO)
+            verdict, _ = await formats.check(YES_OR_NO)
             assert verdict.grammar
             with pytest.raises(InvalidArgument):
-                await guiding.check(bad)
+                await formats.check(bad)
         assert counted == [YES_OR_NO, bad]
 
     async def test_a_process_that_is_killed_again_is_a_passing_refusal(
-        self, guiding: Guiding, monkeypatch: pytest.MonkeyPatch
+        self, formats: ResponseFormats, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Where memory runs out the system ends it, whatever it checks: that is no word about the format."""
 
@@ -212,25 +214,25 @@ class TestGuiding:
         kinds = [1, 2]
         monkeypatch.setattr(side_worker, "SideProcess", Killed)
         with pytest.raises(ResourceExhausted) as caught:
-            await guiding.check(YES_OR_NO)
+            await formats.check(YES_OR_NO)
         assert caught.value.retry_after
-        assert (await guiding.check(YES_OR_NO))[0].grammar, "it was not remembered"
+        assert (await formats.check(YES_OR_NO))[0].grammar, "it was not remembered"
 
-    async def test_without_a_format_there_is_nothing_to_check(self, guiding: Guiding) -> None:
-        assert await guiding.check(None) == (Verdict(), ())
-        assert guiding._checker._worker._process is None
+    async def test_without_a_format_there_is_nothing_to_check(self, formats: ResponseFormats) -> None:
+        assert await formats.check(None) == (Verdict(), ())
+        assert formats._checker._worker._process is None
 
-    def test_f6_what_is_remembered_has_a_size(self, guiding: Guiding, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_f6_what_is_remembered_has_a_size(self, formats: ResponseFormats, monkeypatch: pytest.MonkeyPatch) -> None:
         long = "x" * 100_000
-        monkeypatch.setattr(guiding._checker, "check", lambda _: Verdict(long))
+        monkeypatch.setattr(formats._checker, "check", lambda _: Verdict(long))
         for number in range(100):
-            guiding.look(regex(f"a{{{number}}}"))
-        assert guiding._remembered.size <= guiding_module.MAX_REMEMBERED
-        assert len(guiding._remembered._entries) == guiding_module.MAX_REMEMBERED // (100_000 + 512 + 200)
+            formats.look(regex(f"a{{{number}}}"))
+        assert formats._remembered.size <= formats_module.MAX_REMEMBERED
+        assert len(formats._remembered._entries) == formats_module.MAX_REMEMBERED // (100_000 + 512 + 200)
 
     @pytest.mark.parametrize("owner", ["other", "greedy"])
     async def test_f8_formats_of_one_caller_do_not_delay_another(
-        self, guiding: Guiding, monkeypatch: pytest.MonkeyPatch, owner: str
+        self, formats: ResponseFormats, monkeypatch: pytest.MonkeyPatch, owner: str
     ) -> None:
         """Twenty slow ones: a choice has its turn after at most one of them more, also where all are one owner."""
         began, go, order = threading.Event(), threading.Event(), []
@@ -241,10 +243,10 @@ class TestGuiding:
             order.append(wanted)
             return Verdict("g")
 
-        monkeypatch.setattr(guiding._checker, "check", slow)
-        many = [asyncio.create_task(guiding.check(regex(f"(a{{1000}}){{{number}}}"), "greedy")) for number in range(20)]
+        monkeypatch.setattr(formats._checker, "check", slow)
+        many = [asyncio.create_task(formats.check(regex(f"(a{{1000}}){{{number}}}"), "greedy")) for number in range(20)]
         await asyncio.to_thread(began.wait, LIMIT)
-        other = asyncio.create_task(guiding.check(YES_OR_NO, owner))
+        other = asyncio.create_task(formats.check(YES_OR_NO, owner))
         await asyncio.sleep(0)
         go.set()
         await asyncio.gather(other, *many)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from headrace_engine.engine.models.registry import RELEASE_MEMORY
+from headrace_engine.engine.models.releases import RELEASE_MEMORY
 from headrace_engine.errors import NotFound
 from headrace_engine.model_types import ModelPhase, ModelState
 from headrace_engine.result_types import FinishReason, GenerateStatus

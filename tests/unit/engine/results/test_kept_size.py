@@ -128,7 +128,7 @@ def test_f7_the_largest_part_is_named(config: GenerationConfig, prompt: int, lar
     assert found.bytes > found.ended_bytes
 
 
-def test_f7_a_plain_request_has_room_in_its_log() -> None:
+def test_f7_a_plain_request_can_take_in_its_log() -> None:
     assert payload_size(GenerationConfig(temperature=0.5, max_new_tokens=9, stop_words=("a", "b")), 5, 9, 1).bytes == 0
 
 

@@ -82,7 +82,7 @@ def test_a_place_beyond_the_prompt_is_refused() -> None:
 async def test_all_sequences_share_what_one_of_them_tells(rig: Rig) -> None:
     core = await rig.run()
     accepted = await rig.start(PROMPT, config={**ASKED, "n": 3})
-    assert [(each.prompt_logprobs, each.scored) for each in core.added] == [(2, 0)] * 3
+    assert [(each.prompt_logprobs, each.prompt_reported) for each in core.added] == [(2, 0)] * 3
     core.step({}, prompts=[piece(core.added[0].key, 1, 4)])
     core.step({core.added[1].key: 9}, prompts=[piece(core.added[1].key, 1, 5)])
     view, _ = await rig.engine.get_request(handle=accepted.handle, prompt_logprobs_from=2)
@@ -106,7 +106,7 @@ async def test_the_next_core_knows_what_was_told(known: int, rig: Rig) -> None:
         core.step({}, scheduled={core.added[0].key: 0}, prompts=[piece(core.added[0].key, 1, 1 + known)])
     core.die()
     await settle()
-    assert rig.added().scored == 1 + known
+    assert rig.added().prompt_reported == 1 + known
     rig.core.step({rig.added().key: 3}, prompts=[piece(rig.added().key, 1 + known, 5)] if known < 4 else [])
     view, _ = await rig.engine.get_request(handle=accepted.handle, prompt_logprobs_from=0)
     assert view.prompt_logprobs == told(1, 5)

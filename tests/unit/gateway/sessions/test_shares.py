@@ -27,8 +27,8 @@ class TestShares:
         shares = Shares(256)
         assert fill(shares, "first") == 192
         assert fill(shares, "second") == 48
-        assert shares.has_room("third", 12)
-        assert not shares.has_room("third", 13)
+        assert shares.can_take("third", 12)
+        assert not shares.can_take("third", 13)
 
     def test_one_is_never_refused_while_one_is_left(self):
         shares = Shares(3)
@@ -57,7 +57,7 @@ class TestShares:
 
 def fill(shares, party):
     count = 0
-    while shares.has_room(party):
+    while shares.can_take(party):
         shares.take(party)
         count += 1
     return count

@@ -12,7 +12,7 @@ DEPTH = 2
 """Maximum number of in-flight steps, and of staging slots: a slot is reused once its step was waited for."""
 
 
-class DeviceFlight:
+class InFlightDeviceStep:
     """An in-flight step on the device, which owns the step's staging slot until it was waited for.
 
     Args:

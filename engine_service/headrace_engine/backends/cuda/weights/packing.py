@@ -71,7 +71,7 @@ class Packer:
         self._storage = storage
         self._threads = threads
         self._rows = rows
-        self._coded = {
+        self._quantized = {
             name: info
             for name, info in files.tensors.items()
             if self._of_rows(info) is not None or self._matrix(info) is not None
@@ -91,7 +91,7 @@ class Packer:
         progress(ModelPhase.LOADING, 0, self._files.weight_bytes)
         numbers: dict[str, Tensor] = {}
         for name, info in self._files.tensors.items():
-            if name not in self._coded:
+            if name not in self._quantized:
                 numbers[name] = read_tensor(info, torch.bfloat16, self._device.torch)
                 self._report(info, progress)
         side_by_side(numbers, self._spec)
@@ -99,7 +99,7 @@ class Packer:
 
     def _cached_or_packed(self, progress: Progress) -> Mapping[str, QuantizedWeight | RowQuantizedWeight]:
         """Return quantized weights, from the cache if possible. FP8 is not cached: quantizing is as fast as reading."""
-        if not self._coded or self._rows is RowCodes.FP8:
+        if not self._quantized or self._rows is RowCodes.FP8:
             return self._packed(progress)
         cache = WeightCache(cache_folder())
         key = cache_key(self._files, self._storage, layout_of(self._rows))
@@ -112,23 +112,23 @@ class Packer:
         return packed
 
     def _packed(self, progress: Progress) -> Mapping[str, QuantizedWeight | RowQuantizedWeight]:
-        coded: dict[str, QuantizedWeight | RowQuantizedWeight] = {}
+        quantized: dict[str, QuantizedWeight | RowQuantizedWeight] = {}
         with ThreadPoolExecutor(self._threads, thread_name_prefix="headrace-pack") as threads:
             for names in self._together():
-                coded.update(self._pack_together(names, threads, progress))
-        return coded
+                quantized.update(self._pack_together(names, threads, progress))
+        return quantized
 
     def _together(self) -> Iterator[list[str]]:
         """Yield the names of all quantized matrices, grouped as they are stacked."""
-        shared = [names for names in sharing_input(self._spec) if all(name in self._coded for name in names)]
+        shared = [names for names in sharing_input(self._spec) if all(name in self._quantized for name in names)]
         yield from shared
-        apart = self._coded.keys() - {name for names in shared for name in names}
+        apart = self._quantized.keys() - {name for names in shared for name in names}
         yield from ([name] for name in sorted(apart))
 
     def _pack_together(
         self, names: Sequence[str], threads: ThreadPoolExecutor, progress: Progress
     ) -> Iterator[_Packed]:
-        infos = [self._coded[name] for name in names]
+        infos = [self._quantized[name] for name in names]
         kind = self._of_rows(infos[0])
         parts = [] if kind is RowCodes.FP8 else [self._codes(info, threads) for info in infos]
         if kind is not None:

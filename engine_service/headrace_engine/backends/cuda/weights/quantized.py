@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from headrace_engine.backends.cuda.device.device import Device
-from headrace_engine.native.abi import Coded, CodedLimit, CodedLinear, CodedRows
+from headrace_engine.native.abi import Quantized, QuantizedLimit, QuantizedLinear, UnpackRows
 from headrace_engine.native.quantized import QuantizedMatrix
 
 _SCRATCH_VALUES = 2**25
@@ -47,7 +47,7 @@ class QuantizedWeight:
         """Number of columns."""
         return self.packed.matrix.inputs
 
-    def struct(self) -> Coded:
+    def struct(self) -> Quantized:
         """The parameters that kernels take."""
         return self.packed.struct(self.data.data_ptr())
 
@@ -61,7 +61,7 @@ class QuantizedProducts:
         max_rows: maximum rows that multiply the codes; above, weights are dequantized.
     """
 
-    def __init__(self, device: Device, weights: Sequence[Any], max_rows: int = CodedLimit.CODED_ROWS) -> None:
+    def __init__(self, device: Device, weights: Sequence[Any], max_rows: int = QuantizedLimit.QUANTIZED_ROWS) -> None:
         self._device = device
         self._max_rows = max_rows
         values = max((_scratch_values(weight) for weight in weights if isinstance(weight, QuantizedWeight)), default=0)
@@ -75,8 +75,8 @@ class QuantizedProducts:
     def rows(self, weight: QuantizedWeight, ids: Tensor) -> Tensor:
         """Return rows by their indices, int32 [rows], as bfloat16 [rows, inputs]."""
         out = torch.empty(len(ids), weight.inputs, dtype=torch.bfloat16, device=ids.device)
-        args = CodedRows(matrix=weight.struct(), ids=ids.data_ptr(), out=out.data_ptr(), rows=len(ids))
-        self._device.launch("coded_rows", args)
+        args = UnpackRows(matrix=weight.struct(), ids=ids.data_ptr(), out=out.data_ptr(), rows=len(ids))
+        self._device.launch("unpack_rows", args)
         return out
 
     def linear(self, x: Tensor, weight: QuantizedWeight, bias: Tensor | None) -> Tensor:
@@ -91,16 +91,16 @@ class QuantizedProducts:
     def _multiply_codes(self, x: Tensor, weight: QuantizedWeight, bias: Tensor | None, out: Tensor) -> None:
         splits = weight.packed.splits(len(x), self._device.multiprocessors)
         shares = torch.empty(splits if splits > 1 else 0, *out.shape, dtype=torch.float32, device=x.device)
-        args = CodedLinear(
+        args = QuantizedLinear(
             matrix=weight.struct(),
             x=x.data_ptr(),
             bias=None if bias is None else bias.data_ptr(),
             out=out.data_ptr(),
-            room=shares.data_ptr() if splits > 1 else None,
+            scratch=shares.data_ptr() if splits > 1 else None,
             rows=len(x),
             splits=splits,
         )
-        self._device.launch("coded_linear", args)
+        self._device.launch("quantized_linear", args)
 
     def _multiply_dequantized(self, x: Tensor, weight: QuantizedWeight, bias: Tensor | None, out: Tensor) -> None:
         step = len(self._scratch) // weight.inputs
@@ -115,8 +115,8 @@ class QuantizedProducts:
     def _dequantized(self, weight: QuantizedWeight, first: int, last: int) -> Tensor:
         """Return rows first to last − 1, bfloat16, in the scratch buffer: valid until the next call."""
         numbers = self._scratch[: (last - first) * weight.inputs].view(last - first, weight.inputs)
-        args = CodedRows(matrix=weight.struct(), out=numbers.data_ptr(), rows=last - first, first=first)
-        self._device.launch("coded_rows", args)
+        args = UnpackRows(matrix=weight.struct(), out=numbers.data_ptr(), rows=last - first, first=first)
+        self._device.launch("unpack_rows", args)
         return numbers
 
 

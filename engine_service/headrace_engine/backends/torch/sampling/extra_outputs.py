@@ -22,7 +22,7 @@ def collect_from_states(
     selected: Tensor,
     embedding: Callable[[int], Tensor],
 ) -> list[Sampled]:
-    """Return one result for each step with `sampling` or `scoring`, as `collect_extras`.
+    """Return one result for each step with `sampling` or `prompt_logprobs`, as `collect_extras`.
 
     Args:
         sampled: results of the steps with `sampling`.

@@ -21,7 +21,7 @@ def all_told(rig: Rig, key: int) -> bool:
     """Whether what a core before did not tell was told, and as it is alone."""
     request = rig.requests[key]
     whole = expected_scores(request.prompt, request.prompt_logprobs or 0)
-    return rig.scored.get(key, []) == whole[max(1, request.scored) - 1 :]
+    return rig.prompt_logprobs.get(key, []) == whole[max(1, request.prompt_reported) - 1 :]
 
 
 @pytest.mark.parametrize("budget", [5, 16, 60])
@@ -33,7 +33,7 @@ def test_a_prompt_is_told_in_chunks(budget: int, top: int, make_rig: MakeRig) ->
     rig.run()
     rig.assert_all_complete()
     assert all_told(rig, asking)
-    assert (quiet in rig.scored, rig.vectors) == (False, {})
+    assert (quiet in rig.prompt_logprobs, rig.vectors) == (False, {})
     assert max(len(piece.logprobs) for output in rig.outputs for piece in output.prompts) <= budget
 
 
@@ -42,7 +42,7 @@ def test_a_prompt_of_one_token_has_nothing_to_tell(make_rig: MakeRig) -> None:
     rig.add([7], prompt_logprobs=2)
     rig.run()
     rig.assert_all_complete()
-    assert rig.scored == {}
+    assert rig.prompt_logprobs == {}
 
 
 def test_the_prefix_cache_is_filled_and_not_read(make_rig: MakeRig) -> None:
@@ -77,7 +77,7 @@ def test_after_a_preemption_nothing_is_told_again(make_rig: MakeRig) -> None:
     rig.assert_all_complete()
     assert all_told(rig, last)
     assert len(rig.vectors[last]) == 12
-    assert first not in rig.scored
+    assert first not in rig.prompt_logprobs
 
 
 def test_one_that_returns_its_blocks_has_told_what_it_has(make_rig: MakeRig) -> None:
@@ -87,7 +87,7 @@ def test_one_that_returns_its_blocks_has_told_what_it_has(make_rig: MakeRig) -> 
     key = rig.add(PROMPT[::-1], max_new=12, prompt_logprobs=2, priority=-1, interrupt_policy=InterruptPolicy.RETURN)
     rig.run()
     assert key in rig.ended
-    told = rig.scored[key]
+    told = rig.prompt_logprobs[key]
     assert told == expected_scores(PROMPT[::-1], 2)[: len(told)]
 
 
@@ -97,7 +97,7 @@ def test_another_core_tells_the_rest(known: int, make_rig: MakeRig) -> None:
     rig = make_rig(max_prefill_tokens=12)
     rig.add(PROMPT)
     rig.run()
-    key = rig.add(PROMPT, prompt_logprobs=1, scored=known, generated=(5, 6) if known == 30 else ())
+    key = rig.add(PROMPT, prompt_logprobs=1, prompt_reported=known, generated=(5, 6) if known == 30 else ())
     rig.run()
     assert all_told(rig, key)
     assert rig.cached[key] == (28 if known == 30 else 0)
@@ -113,7 +113,7 @@ def test_one_of_a_group_tells_of_the_prompt(fields: dict[str, object], make_rig:
     ]
     rig.run()
     rig.assert_all_complete()
-    assert list(rig.scored) == keys[:1]
+    assert list(rig.prompt_logprobs) == keys[:1]
     assert all_told(rig, keys[0])
 
 
@@ -122,7 +122,7 @@ def test_a_group_repeats_nothing_that_an_ended_member_reported(make_rig: MakeRig
     keys = [rig.add(PROMPT, 1, index=index, group=1, prompt_logprobs=1) for index in range(4)]
     rig.run()
     rig.assert_all_complete()
-    assert list(rig.scored) == keys[:1]
+    assert list(rig.prompt_logprobs) == keys[:1]
 
 
 def test_if_one_of_a_group_ends_in_the_prompt_another_reports_it(make_rig: MakeRig) -> None:
@@ -131,9 +131,9 @@ def test_if_one_of_a_group_ends_in_the_prompt_another_reports_it(make_rig: MakeR
     rig.steps(2)
     rig.end(first)
     rig.run()
-    assert len(rig.scored[first]) == 16
+    assert len(rig.prompt_logprobs[first]) == 16
     assert all_told(rig, others[0])
-    assert others[1] not in rig.scored
+    assert others[1] not in rig.prompt_logprobs
 
 
 def test_a_prompt_that_goes_wrong_ends_alone(make_rig: MakeRig) -> None:
@@ -161,5 +161,5 @@ def test_whatever_happens_each_prompt_is_told_once(random: Random) -> None:
     rig.run()
     rig.assert_all_complete()
     for key, request in rig.requests.items():
-        assert all_told(rig, key) if request.prompt_logprobs is not None else key not in rig.scored
+        assert all_told(rig, key) if request.prompt_logprobs is not None else key not in rig.prompt_logprobs
     rig.assert_idle()

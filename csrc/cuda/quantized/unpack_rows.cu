@@ -13,14 +13,15 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kTogether = 8;  // inputs of a thread: four words have their codes
 
-__device__ inline float scale_at(const CoreCoded& matrix, const void* scales, int64_t place) {
+__device__ inline float scale_at(const CoreQuantized& matrix, const void* scales, int64_t place) {
   return matrix.scales == CORE_FLOAT32 ? static_cast<const float*>(scales)[place]
                                        : to_float(static_cast<const Float16*>(scales)[place]);
 }
 
 // Eight neighbouring weights, from a multiple of eight on.
 template <typename T>
-__device__ Pack<T, kTogether> weights_at(const CoreCoded& matrix, const CodedLayout& layout, int64_t row, int64_t k) {
+__device__ Pack<T, kTogether> weights_at(const CoreQuantized& matrix, const QuantizedLayout& layout, int64_t row,
+                                         int64_t k) {
   const auto* data = static_cast<const unsigned char*>(matrix.data);
   const unsigned char* scales = data + layout.code_bytes;
   const int64_t number = scale_place(layout, matrix.group, row, k);
@@ -42,9 +43,9 @@ __device__ Pack<T, kTogether> weights_at(const CoreCoded& matrix, const CodedLay
 
 // Grid: (row, piece of the row). Whole: rows of `out` are aligned to packs.
 template <typename T, bool Whole>
-__global__ void __launch_bounds__(kThreads) coded_rows_kernel(const __grid_constant__ CoreCodedRows args) {
+__global__ void __launch_bounds__(kThreads) unpack_rows_kernel(const __grid_constant__ CoreUnpackRows args) {
   const int64_t row = args.ids == nullptr ? args.first + blockIdx.x : args.ids[blockIdx.x];
-  const CodedLayout layout(args.matrix);
+  const QuantizedLayout layout(args.matrix);
   const bool there = row >= 0 && row < args.matrix.outputs;
   const int64_t inputs = args.matrix.inputs;
   T* out = static_cast<T*>(args.out) + blockIdx.x * inputs;
@@ -63,17 +64,17 @@ __global__ void __launch_bounds__(kThreads) coded_rows_kernel(const __grid_const
 }
 
 template <typename T>
-int launch_rows(const CoreCodedRows& args, Stream stream) {
+int launch_rows(const CoreUnpackRows& args, Stream stream) {
   constexpr int64_t kMostPieces = 1024, kPiece = int64_t{kThreads} * kTogether;
   const dim3 grid(args.rows, std::min((args.matrix.inputs + kPiece - 1) / kPiece, kMostPieces));
   const bool whole = args.matrix.inputs % kTogether == 0 && in_packs({args.out});
-  return launch(whole ? coded_rows_kernel<T, true> : coded_rows_kernel<T, false>, grid, dim3(kThreads), 0, stream,
+  return launch(whole ? unpack_rows_kernel<T, true> : unpack_rows_kernel<T, false>, grid, dim3(kThreads), 0, stream,
                 args);
 }
 
 }  // namespace
 
-CoreStatus coded_rows(const CoreCodedRows& args, Stream stream) {
+CoreStatus unpack_rows(const CoreUnpackRows& args, Stream stream) {
   if (args.rows == 0) return CORE_OK;
   return device_status(args.matrix.dtype == CORE_BFLOAT16 ? launch_rows<BFloat16>(args, stream)
                                                           : launch_rows<Float16>(args, stream));

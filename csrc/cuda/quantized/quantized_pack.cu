@@ -14,8 +14,8 @@ uint32_t read_word(const uint8_t* place) {
   return word;
 }
 
-void put_codes(const CoreCodedPack& pack, const CodedLayout& layout, int64_t row) {
-  const CoreCoded& matrix = *pack.matrix;
+void put_codes(const CoreQuantizedPack& pack, const QuantizedLayout& layout, int64_t row) {
+  const CoreQuantized& matrix = *pack.matrix;
   auto* data = static_cast<uint8_t*>(const_cast<void*>(matrix.data));
   const uint8_t* codes = pack.codes + row * matrix.inputs;
   for (int64_t k = 0; k < matrix.inputs; k++) {
@@ -26,7 +26,7 @@ void put_codes(const CoreCodedPack& pack, const CodedLayout& layout, int64_t row
   }
 }
 
-void put_scale(const CoreCoded& matrix, uint8_t* scales, int64_t place, float value) {
+void put_scale(const CoreQuantized& matrix, uint8_t* scales, int64_t place, float value) {
   if (matrix.scales == CORE_FLOAT32) {
     std::memcpy(scales + place * 4, &value, 4);
   } else {
@@ -35,7 +35,7 @@ void put_scale(const CoreCoded& matrix, uint8_t* scales, int64_t place, float va
   }
 }
 
-float get_scale(const CoreCoded& matrix, const uint8_t* scales, int64_t place) {
+float get_scale(const CoreQuantized& matrix, const uint8_t* scales, int64_t place) {
   if (matrix.scales == CORE_FLOAT32) {
     float value;
     std::memcpy(&value, scales + place * 4, 4);
@@ -46,8 +46,8 @@ float get_scale(const CoreCoded& matrix, const uint8_t* scales, int64_t place) {
   return __half2float(value);
 }
 
-void put_scales(const CoreCodedPack& pack, const CodedLayout& layout, int64_t row) {
-  const CoreCoded& matrix = *pack.matrix;
+void put_scales(const CoreQuantizedPack& pack, const QuantizedLayout& layout, int64_t row) {
+  const CoreQuantized& matrix = *pack.matrix;
   uint8_t* scales = static_cast<uint8_t*>(const_cast<void*>(matrix.data)) + layout.code_bytes;
   for (int64_t group = 0; group < layout.source_groups; group++) {
     const int64_t place = scale_place(layout, matrix.group, pack.first_row + row, group * matrix.group);
@@ -58,7 +58,7 @@ void put_scales(const CoreCodedPack& pack, const CodedLayout& layout, int64_t ro
 }
 
 // Zero the tiles of these rows, so that padding contributes nothing.
-void clear_tiles(const CoreCodedPack& pack, const CodedLayout& layout) {
+void clear_tiles(const CoreQuantizedPack& pack, const QuantizedLayout& layout) {
   auto* data = static_cast<uint8_t*>(const_cast<void*>(pack.matrix->data));
   const int64_t first = pack.first_row / kTileOutputs,
                 last = (pack.first_row + pack.rows + kTileOutputs - 1) / kTileOutputs;
@@ -70,13 +70,13 @@ void clear_tiles(const CoreCodedPack& pack, const CodedLayout& layout) {
   if (pack.matrix->offsets != 0) clear(layout.code_bytes + layout.scales_bytes, layout.scales_bytes / layout.tiles);
 }
 
-CoreStatus check_pack(const CoreCodedPack* pack) {
+CoreStatus check_pack(const CoreQuantizedPack* pack) {
   Check check(pack);
   if (!check.ok()) return check.result();
   check.pointer(pack->matrix);
   if (!check.ok()) return check.result();
-  const CoreCoded& matrix = *pack->matrix;
-  const CoreStatus described = coded_status(&matrix);
+  const CoreQuantized& matrix = *pack->matrix;
+  const CoreStatus described = quantized_status(&matrix);
   const int64_t last = pack->first_row + pack->rows;
   const bool first_right = pack->first_row >= 0 && pack->first_row % kTileOutputs == 0;
   const bool rows_right =
@@ -93,14 +93,14 @@ CoreStatus check_pack(const CoreCodedPack* pack) {
 }  // namespace
 }  // namespace core
 
-int64_t core_coded_bytes(const CoreCoded* matrix) {
-  if (core::coded_status(matrix) != CORE_OK) return 0;
-  return core::CodedLayout(*matrix).bytes(*matrix);
+int64_t core_quantized_bytes(const CoreQuantized* matrix) {
+  if (core::quantized_status(matrix) != CORE_OK) return 0;
+  return core::QuantizedLayout(*matrix).bytes(*matrix);
 }
 
-CoreStatus core_coded_pack(const CoreCodedPack* pack) {
+CoreStatus core_quantized_pack(const CoreQuantizedPack* pack) {
   if (const CoreStatus status = core::check_pack(pack); status != CORE_OK) return status;
-  const core::CodedLayout layout(*pack->matrix);
+  const core::QuantizedLayout layout(*pack->matrix);
   core::clear_tiles(*pack, layout);
   for (int64_t row = 0; row < pack->rows; row++) {
     core::put_codes(*pack, layout, row);
@@ -109,11 +109,11 @@ CoreStatus core_coded_pack(const CoreCodedPack* pack) {
   return CORE_OK;
 }
 
-CoreStatus core_coded_row(const CoreCoded* matrix, int64_t row, float* values) {
+CoreStatus core_quantized_row(const CoreQuantized* matrix, int64_t row, float* values) {
   if (matrix == nullptr || matrix->data == nullptr || values == nullptr) return core::status(CORE_NULL_POINTER, 0);
-  if (const CoreStatus status = core::coded_status(matrix); status != CORE_OK) return status;
+  if (const CoreStatus status = core::quantized_status(matrix); status != CORE_OK) return status;
   if (row < 0 || row >= matrix->outputs) return core::status(CORE_BAD_COUNT, 0);
-  const core::CodedLayout layout(*matrix);
+  const core::QuantizedLayout layout(*matrix);
   const auto* data = static_cast<const uint8_t*>(matrix->data);
   const uint8_t* scales = data + layout.code_bytes;
   for (int64_t k = 0; k < matrix->inputs; k++) {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from headrace_engine.engine.work.joined_calls import Verbs
+from headrace_engine.engine.work.joined_calls import JoinedCalls
 from headrace_engine.errors import BadModel, FailedPrecondition
 from support.clocks.clock import settle
 
@@ -28,11 +28,11 @@ class Work:
 
 
 @pytest.fixture
-def verbs() -> Verbs:
-    return Verbs(lambda: FailedPrecondition("another call ended this one"))
+def verbs() -> JoinedCalls:
+    return JoinedCalls(lambda: FailedPrecondition("another call ended this one"))
 
 
-async def test_everyone_who_joins_waits_for_the_same_work(verbs: Verbs) -> None:
+async def test_everyone_who_joins_waits_for_the_same_work(verbs: JoinedCalls) -> None:
     work = Work()
     verbs.begin("start", work())
     joined = [asyncio.create_task(verbs.join("start")) for _ in range(3)]
@@ -44,7 +44,7 @@ async def test_everyone_who_joins_waits_for_the_same_work(verbs: Verbs) -> None:
     assert not verbs.busy("start")
 
 
-async def test_everyone_who_joins_learns_why_it_failed(verbs: Verbs) -> None:
+async def test_everyone_who_joins_learns_why_it_failed(verbs: JoinedCalls) -> None:
     work = Work(BadModel("no such file"))
     verbs.begin("install", work())
     joined = [asyncio.create_task(verbs.join("install")) for _ in range(2)]
@@ -55,7 +55,7 @@ async def test_everyone_who_joins_learns_why_it_failed(verbs: Verbs) -> None:
             await task
 
 
-async def test_a_failure_that_nobody_waits_for_is_not_complained_of(verbs: Verbs) -> None:
+async def test_a_failure_that_nobody_waits_for_is_not_complained_of(verbs: JoinedCalls) -> None:
     work = Work(BadModel("no such file"))
     verbs.begin("install", work())
     work.done.set()
@@ -63,7 +63,7 @@ async def test_a_failure_that_nobody_waits_for_is_not_complained_of(verbs: Verbs
     assert not verbs.busy("install")
 
 
-async def test_who_leaves_ends_nothing(verbs: Verbs) -> None:
+async def test_who_leaves_ends_nothing(verbs: JoinedCalls) -> None:
     work = Work()
     verbs.begin("start", work())
     leaves, stays = (asyncio.create_task(verbs.join("start")) for _ in range(2))
@@ -76,7 +76,7 @@ async def test_who_leaves_ends_nothing(verbs: Verbs) -> None:
     assert leaves.cancelled()
 
 
-async def test_work_that_is_given_up_is_told_to_who_waits_for_it(verbs: Verbs) -> None:
+async def test_work_that_is_given_up_is_told_to_who_waits_for_it(verbs: JoinedCalls) -> None:
     work = Work()
     verbs.begin("start", work())
     joined = asyncio.create_task(verbs.join("start"))
@@ -88,7 +88,7 @@ async def test_work_that_is_given_up_is_told_to_who_waits_for_it(verbs: Verbs) -
     assert work.ended
 
 
-async def test_work_that_is_given_up_before_it_began_is_told_too(verbs: Verbs) -> None:
+async def test_work_that_is_given_up_before_it_began_is_told_too(verbs: JoinedCalls) -> None:
     work = Work()
     verbs.begin("start", work())
     joined = asyncio.create_task(verbs.join("start"))
@@ -98,7 +98,7 @@ async def test_work_that_is_given_up_before_it_began_is_told_too(verbs: Verbs) -
         await joined
 
 
-async def test_a_verb_begun_again_runs_until_its_own_work_is_done(verbs: Verbs) -> None:
+async def test_a_verb_begun_again_runs_until_its_own_work_is_done(verbs: JoinedCalls) -> None:
     first, second = Work(), Work()
     verbs.begin("start", first())
     await settle()
@@ -112,7 +112,7 @@ async def test_a_verb_begun_again_runs_until_its_own_work_is_done(verbs: Verbs) 
     assert not verbs.busy("start")
 
 
-async def test_joining_or_cancelling_what_is_not_running_does_nothing(verbs: Verbs) -> None:
+async def test_joining_or_cancelling_what_is_not_running_does_nothing(verbs: JoinedCalls) -> None:
     await verbs.join("stop")
     verbs.cancel("stop")
     assert not verbs.busy("stop")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from headrace_engine.engine.config.generation import Limits, filled, resolve
-from headrace_engine.engine.config.warnings import Asked, suspicions
+from headrace_engine.engine.config.warnings import CheckedConfig, config_warnings
 from headrace_engine.generation_config import GenerationConfig
 
 NEUTRAL = {"early_stopping": True, "use_prefix_cache": True}
@@ -16,7 +16,7 @@ def told(sent: dict[str, Any], *, room: int = 90, caching: bool = True, **effect
     """The warnings about a config of which `effective` holds what the model or the engine made of it."""
     asked = GenerationConfig(**sent)
     holds = filled(GenerationConfig(**{**NEUTRAL, **sent, **effective}))
-    found = suspicions(Asked(asked, holds, 384, room, caching))
+    found = config_warnings(CheckedConfig(asked, holds, 384, room, caching))
     return {warning.field.removeprefix("config."): warning.message for warning in found}
 
 

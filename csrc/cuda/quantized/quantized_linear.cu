@@ -52,7 +52,7 @@ __device__ XFragments x_fragments(const Stage<Bits, XTiles>& stage, int half, in
 
 // Add the products of 32 inputs of a step, which share their scales.
 template <typename T, int Bits, int XTiles, bool Offsets>
-__device__ void multiply_half(const Stage<Bits, XTiles>& stage, const CoreCoded& matrix,
+__device__ void multiply_half(const Stage<Bits, XTiles>& stage, const CoreQuantized& matrix,
                               const Decoder<T, Bits>& decoder, int half, Sums<XTiles>& sums) {
   using Words = Pack<uint32_t, Bits / 2>;  // of 32 inputs
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize, lane = static_cast<int>(threadIdx.x) % kWarpSize;
@@ -88,11 +88,11 @@ __device__ void multiply_half(const Stage<Bits, XTiles>& stage, const CoreCoded&
 
 // Add the sums of warps that share outputs to those of the first of them, in a fixed order.
 template <int Bits, int XTiles>
-__device__ void join_warps(float* room, Sums<XTiles>& sums) {
+__device__ void join_warps(float* scratch, Sums<XTiles>& sums) {
   using S = Shape<Bits, XTiles>;
   constexpr int kSums = kOutputTiles * XTiles * 4;
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize, lane = static_cast<int>(threadIdx.x) % kWarpSize;
-  float* mine = room + warp / S::kDeep * kSums * kWarpSize + lane;
+  float* mine = scratch + warp / S::kDeep * kSums * kWarpSize + lane;
   float* flat = &sums[0][0][0];
   for (int other = 1; other < S::kDeep; other++) {
     __syncthreads();
@@ -110,11 +110,11 @@ __device__ void join_warps(float* room, Sums<XTiles>& sums) {
 
 // Store the sums of a warp: in out, or with several splits in this split's part of the scratch buffer.
 template <typename T, int XTiles>
-__device__ void put_sums(const CoreCodedLinear& args, int64_t tile, const Sums<XTiles>& sums) {
+__device__ void put_sums(const CoreQuantizedLinear& args, int64_t tile, const Sums<XTiles>& sums) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize, g = lane / 4, t = lane % 4;
   const int64_t outputs = args.matrix.outputs;
   const int64_t first_row = int64_t{blockIdx.z} * XTiles * 8;
-  float* room = args.room + blockIdx.y * args.rows * outputs;
+  float* scratch = args.scratch + blockIdx.y * args.rows * outputs;
   const T* bias = static_cast<const T*>(args.bias);
 #pragma unroll
   for (int m = 0; m < kOutputTiles; m++) {
@@ -129,7 +129,7 @@ __device__ void put_sums(const CoreCodedLinear& args, int64_t tile, const Sums<X
           const float added = bias != nullptr ? to_float(bias[output]) : 0.0f;
           static_cast<T*>(args.out)[place] = from_float<T>(sums[m][n][i] + added);
         } else {
-          room[place] = sums[m][n][i];
+          scratch[place] = sums[m][n][i];
         }
       }
     }
@@ -139,10 +139,10 @@ __device__ void put_sums(const CoreCodedLinear& args, int64_t tile, const Sums<X
 // Grid: (outputs, split, rows of x). Each block takes some rounds of inputs.
 template <typename T, int Bits, int XTiles, bool Offsets>
 __global__ void __launch_bounds__(kLinearThreads, Shape<Bits, XTiles>::kTogether)
-    coded_linear_kernel(const __grid_constant__ CoreCodedLinear args, bool packed) {
+    quantized_linear_kernel(const __grid_constant__ CoreQuantizedLinear args, bool packed) {
   using S = Shape<Bits, XTiles>;
   DYNAMIC_SHARED(unsigned char, shared);
-  const CodedLayout layout(args.matrix);
+  const QuantizedLayout layout(args.matrix);
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int64_t tile = int64_t{blockIdx.x} * S::kAcross + warp / S::kDeep;
   const int64_t rounds = (layout.steps + S::kDeep - 1) / S::kDeep, each = (rounds + gridDim.y - 1) / gridDim.y;
@@ -178,35 +178,35 @@ constexpr int kJoinThreads = 256;
 
 // Add the sums of the splits, in a fixed order.
 template <typename T>
-__global__ void __launch_bounds__(kJoinThreads) join_splits_kernel(const __grid_constant__ CoreCodedLinear args) {
+__global__ void __launch_bounds__(kJoinThreads) join_splits_kernel(const __grid_constant__ CoreQuantizedLinear args) {
   const int64_t count = args.rows * args.matrix.outputs, place = int64_t{blockIdx.x} * kJoinThreads + threadIdx.x;
   if (place >= count) return;
   float sum = 0.0f;
-  for (int split = 0; split < args.splits; split++) sum += args.room[split * count + place];
+  for (int split = 0; split < args.splits; split++) sum += args.scratch[split * count + place];
   if (args.bias != nullptr) sum += to_float(static_cast<const T*>(args.bias)[place % args.matrix.outputs]);
   static_cast<T*>(args.out)[place] = from_float<T>(sum);
 }
 
 template <typename T, int Bits, int XTiles>
-int launch_linear(const CoreCodedLinear& args, Stream stream) {
+int launch_linear(const CoreQuantizedLinear& args, Stream stream) {
   using S = Shape<Bits, XTiles>;
   const int64_t tiles = (args.matrix.outputs + kTileOutputs - 1) / kTileOutputs;
   const dim3 grid((tiles + S::kAcross - 1) / S::kAcross, args.splits, (args.rows + S::kRows - 1) / S::kRows);
   const bool packed = args.matrix.inputs % 8 == 0 && in_packs({args.x});
-  const auto kernel = args.matrix.offsets != 0 ? coded_linear_kernel<T, Bits, XTiles, true>
-                                               : coded_linear_kernel<T, Bits, XTiles, false>;
+  const auto kernel = args.matrix.offsets != 0 ? quantized_linear_kernel<T, Bits, XTiles, true>
+                                               : quantized_linear_kernel<T, Bits, XTiles, false>;
   return launch(kernel, grid, dim3(kLinearThreads), S::kStages * S::kStageBytes, stream, args, packed);
 }
 
 template <typename T, int Bits>
-int by_rows(const CoreCodedLinear& args, Stream stream) {
+int by_rows(const CoreQuantizedLinear& args, Stream stream) {
   if (args.rows <= 8) return launch_linear<T, Bits, 1>(args, stream);
   if (args.rows <= 16) return launch_linear<T, Bits, 2>(args, stream);
   return launch_linear<T, Bits, kMostXTiles>(args, stream);
 }
 
 template <typename T>
-int linear(const CoreCodedLinear& args, Stream stream) {
+int linear(const CoreQuantizedLinear& args, Stream stream) {
   const int error = args.matrix.bits == 4 ? by_rows<T, 4>(args, stream) : by_rows<T, 8>(args, stream);
   if (error != 0 || args.splits == 1) return error;
   const int64_t blocks = (args.rows * args.matrix.outputs + kJoinThreads - 1) / kJoinThreads;
@@ -215,7 +215,7 @@ int linear(const CoreCodedLinear& args, Stream stream) {
 
 }  // namespace
 
-CoreStatus coded_linear(const CoreCodedLinear& args, Stream stream) {
+CoreStatus quantized_linear(const CoreQuantizedLinear& args, Stream stream) {
   if (args.rows == 0) return CORE_OK;
   return device_status(args.matrix.dtype == CORE_BFLOAT16 ? linear<BFloat16>(args, stream)
                                                           : linear<Float16>(args, stream));
@@ -223,10 +223,10 @@ CoreStatus coded_linear(const CoreCodedLinear& args, Stream stream) {
 
 }  // namespace core
 
-int32_t core_coded_splits(const CoreCoded* matrix, int64_t rows, int32_t multiprocessors) {
+int32_t core_quantized_splits(const CoreQuantized* matrix, int64_t rows, int32_t multiprocessors) {
   constexpr int64_t kBlocksOfEach = 2, kFewestRounds = core::kMostStages;
-  if (core::coded_status(matrix) != CORE_OK || multiprocessors < 1) return 0;
-  const core::CodedLayout layout(*matrix);
+  if (core::quantized_status(matrix) != CORE_OK || multiprocessors < 1) return 0;
+  const core::QuantizedLayout layout(*matrix);
   const int64_t across = rows <= 16 ? 1 : 2, deep = core::kWarps / across, rows_of_block = core::kMostXTiles * 8;
   const int64_t tiles = (layout.tiles + across - 1) / across, rounds = (layout.steps + deep - 1) / deep;
   const int64_t blocks = tiles * std::max<int64_t>(1, (rows + rows_of_block - 1) / rows_of_block);
