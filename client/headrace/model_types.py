@@ -154,6 +154,8 @@ class EngineStat:
         pool_bytes_used: of these, bytes in use.
         generated_tokens: number of generated tokens.
         prefilled_tokens: number of computed prompt tokens.
+        drafted_tokens: number of tokens drafted and computed, with speculation.
+        accepted_tokens: number of those that were sampled.
         generated_tps: tokens generated per second, mean of the last 10 s.
         prefilled_tps: prompt tokens computed per second, mean of the last 10 s.
         step_time_p50: median duration of a step over the last 10 s, in ms; None: no step.
@@ -188,6 +190,8 @@ class EngineStat:
     pool_bytes_used: int
     generated_tokens: int
     prefilled_tokens: int
+    drafted_tokens: int
+    accepted_tokens: int
     generated_tps: float
     prefilled_tps: float
     step_time_p50: float | None

@@ -157,6 +157,8 @@ class RequestStat(TypedDict):
         inter_token_p99: 99th percentile of the time between two tokens, in ms.
         preemptions: number of times the sequence was preempted for lack of memory.
         handovers: number of hand-overs to another engine.
+        drafted_tokens: number of tokens drafted and computed, with speculation.
+        accepted_tokens: number of those that were sampled.
     """
 
     arrival_time: float | None
@@ -175,6 +177,8 @@ class RequestStat(TypedDict):
     inter_token_p99: float | None
     preemptions: int | None
     handovers: int | None
+    drafted_tokens: int | None
+    accepted_tokens: int | None
 
 
 @dataclass(frozen=True, slots=True)

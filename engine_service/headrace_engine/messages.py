@@ -97,6 +97,20 @@ class PromptPiece:
 
 
 @dataclass(frozen=True, slots=True)
+class Drafts:
+    """The drafted ids of one sequence in a step.
+
+    Attributes:
+        drafted: number of them.
+        accepted: number of those that held.
+    """
+
+    key: int
+    drafted: int
+    accepted: int
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """A sequence ended in the core. Its last token, if the step sampled one, is in the same StepOutput."""
 
@@ -109,6 +123,8 @@ class Ended:
 class StepOutput:
     """The results of one step, for all sequences. Row i of keys, token_ids and logprobs is one new token.
 
+    A sequence with drafted ids may have several tokens, in order.
+
     Attributes:
         logprobs: logprob of each token, NaN in rows that did not request it; empty if none did.
         top_counts: number of top logprobs of each token; empty if no row requested any.
@@ -116,6 +132,7 @@ class StepOutput:
         top_logprobs: the logprob of each of them.
         tensors: bytes of the vectors of each token, as `Sampled.tensors`; empty if no row requested them.
         prompts: prompt logprobs; those of a prompt are complete before its first token.
+        drafts: of the sequences that had any.
         scheduled: sequences that are in a step for the first time.
         preempted: sequences that were preempted for lack of blocks.
         ended: sequences that the core ended.
@@ -131,6 +148,7 @@ class StepOutput:
     top_logprobs: list[float] = field(default_factory=list)
     tensors: list[bytes] = field(default_factory=list)
     prompts: list[PromptPiece] = field(default_factory=list)
+    drafts: list[Drafts] = field(default_factory=list)
     scheduled: list[Scheduled] = field(default_factory=list)
     preempted: list[int] = field(default_factory=list)
     ended: list[Ended] = field(default_factory=list)

@@ -198,6 +198,8 @@ class RequestStat:
     inter_token_p99: float | None = None
     preemptions: int | None = None
     handovers: int | None = None
+    drafted_tokens: int | None = None
+    accepted_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

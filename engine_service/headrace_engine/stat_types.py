@@ -33,6 +33,8 @@ class Counters:
         prefix_cache_miss_tokens: that such sequences had to compute when they began.
         prefilled_tokens: computed of prompts, or computed again.
         generated_tokens: sampled.
+        drafted_tokens: computed before it was known whether they would be sampled.
+        accepted_tokens: of these, those that were.
     """
 
     prefix_cache_hit_tokens: int = 0
@@ -40,6 +42,8 @@ class Counters:
     prefix_cache_miss_tokens: int = 0
     prefilled_tokens: int = 0
     generated_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
     def __add__(self, other: Counters) -> Counters:
         return Counters(*map(add, _counts(self), _counts(other)))

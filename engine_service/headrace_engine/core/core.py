@@ -11,7 +11,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from headrace_engine.commands import AddSequence, AddSibling, CoreCommand, CorePlan, EndSequence, Ping, Shutdown
+from headrace_engine.commands import (
+    MOST_ROWS,
+    AddSequence,
+    AddSibling,
+    CoreCommand,
+    CorePlan,
+    EndSequence,
+    Ping,
+    Shutdown,
+)
 from headrace_engine.core.guides.compiler import GuideMaker, Guides
 from headrace_engine.core.kv.block_pool import BlockPool
 from headrace_engine.core.kv.host_tier import HostTier
@@ -23,6 +32,7 @@ from headrace_engine.core.scheduling.drafting import Drafting
 from headrace_engine.core.scheduling.pace import Pace
 from headrace_engine.core.scheduling.schedule import LaunchedStep, Limits, Row, Schedule
 from headrace_engine.core.scheduling.scheduler import Scheduler
+from headrace_engine.core.speculation.row_costs import RowCosts
 from headrace_engine.core.steps.executor import Executor
 from headrace_engine.core.steps.outcome import Outcome
 from headrace_engine.guided.guide import Guide
@@ -40,6 +50,7 @@ class Core:
         clock: seconds, for step times and the age of cached blocks.
         pace: estimates how long steps take; None: step time has no target.
         drafter: source of drafted ids; None: as in the plan.
+        costs: the time of steps with drafted ids, as measured at the start; None: unknown.
     """
 
     def __init__(
@@ -52,13 +63,15 @@ class Core:
         clock: Callable[[], float] = time.perf_counter,
         pace: Pace | None = None,
         drafter: Drafter | None = None,
+        costs: RowCosts | None = None,
     ) -> None:
         scope = Scope(revision=plan.path, kv_mode=plan.kv_cache_mode)
         limits = Limits(plan.max_batch, plan.max_prefill_tokens, caching=plan.enable_prefix_cache)
         pool, host = BlockPool(sizes.num_blocks, plan.block_size), HostTier(sizes.num_host_blocks)
         self._pace = pace or Pace(block=plan.block_size)
         drafter = drafter or drafter_for(plan.speculation)
-        drafting = None if drafter is None else Drafting(drafter, plan.max_drafts, plan.max_rows)
+        self._costs = costs or RowCosts()
+        drafting = None if drafter is None else Drafting(drafter, plan.max_drafts, MOST_ROWS, self._costs)
         self._scheduler = Scheduler(pool, limits, scope, host, self._pace, drafting)
         self._executor = Executor(runner)
         self._link = link
@@ -225,6 +238,8 @@ class Core:
         self._outcome.publish(step.schedule, seconds)
         if not failed:
             self._pace.note(step.generating, step.schedule.prompts, seconds)
+            if not step.schedule.prompts:
+                self._costs.note(step.generating, seconds)
 
     def _run_separately(self, step: LaunchedStep, ahead: LaunchedStep | None) -> list[Sampled | None]:
         """Compute each row of a failed step alone; drop the step launched after it, which depends on its results."""

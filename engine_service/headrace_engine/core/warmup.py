@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from itertools import islice
 
-from headrace_engine.commands import CorePlan
+from headrace_engine.commands import MOST_ROWS, CorePlan
+from headrace_engine.config import Speculation
 from headrace_engine.core.link import Link
 from headrace_engine.core.runner import BlockCopies, PromptIds, Runner, SequenceStep
 from headrace_engine.core.scheduling.pace import Pace
+from headrace_engine.core.speculation.row_costs import RowCosts
 from headrace_engine.errors import InvalidArgument, OutOfMemory
 from headrace_engine.messages import CoreReady, RunnerSizes
 from headrace_engine.model_types import ModelPhase, ModelProgress
@@ -25,6 +28,12 @@ _MAX_PROMPT_LOGPROBS = 64
 _ENOUGH_TOKENS = 128
 """Maximum number of tokens per warm-up step, for runners that allocate nothing for more."""
 
+_ROWS = 1, 2, 3, 4, 6, 8, 12, MOST_ROWS
+"""Numbers of rows of decode steps that are timed for speculation."""
+
+_TURNS = 3
+"""Number of steps of each that are timed."""
+
 _MAX_COPIES = 64
 """Maximum number of blocks that the warm-up copies: more would reuse the same scratch buffer."""
 
@@ -35,12 +44,14 @@ def start_up(
     link: Link,
     pace: Pace | None = None,
     clock: Callable[[], float] = time.perf_counter,
+    costs: RowCosts | None = None,
 ) -> RunnerSizes:
     """Bring a runner from nothing to serving; report progress on the link, and finally readiness.
 
     Args:
         pace: receives measured step times.
         clock: seconds, for these measurements.
+        costs: receives the times of steps with drafted ids, if the plan has any.
 
     Raises:
         HeadraceError: the model, the plan or the memory does not allow it.
@@ -58,6 +69,8 @@ def start_up(
         runner.run(steps)
     if pace is not None and pace.active:
         _measure(plan, sizes, runner, pace, clock)
+    if costs is not None and plan.speculation is not Speculation.OFF:
+        costs.start(_time_by_rows(plan, sizes, runner, clock))
     link.send(CoreReady(**asdict(sizes), idle_processors=dict(runner.idle_processors)))
     return sizes
 
@@ -84,6 +97,19 @@ def _measure(plan: CorePlan, sizes: RunnerSizes, runner: Runner, pace: Pace, clo
         began = clock()
         runner.run([SequenceStep((0,) * ids, 0, tuple(range(_blocks_for(ids, plan))), SamplingParams(temperature=0))])
         pace.note(generating, [] if generating else [(0, ids)], clock() - began)
+
+
+def _time_by_rows(plan: CorePlan, sizes: RunnerSizes, runner: Runner, clock: Callable[[], float]) -> dict[int, float]:
+    """Return the seconds of a decode step by its number of rows, the shortest of a few, taken in turns."""
+    block, seconds = (0,), dict[int, float]()
+    longest = min(plan.block_size, plan.max_prefill_tokens, sizes.max_length - 1)
+    for _ in range(_TURNS):
+        for rows in (count for count in _ROWS if count <= longest):
+            steps = [SequenceStep((0,), start, block, SamplingParams(temperature=0)) for start in range(rows)]
+            began = clock()
+            runner.run(steps)
+            seconds[rows] = min(seconds.get(rows, math.inf), clock() - began)
+    return seconds
 
 
 def _most_tokens(plan: CorePlan, sizes: RunnerSizes, budget: int) -> list[SequenceStep]:

@@ -20,6 +20,7 @@ from headrace_engine.core.paced_link import PacedLink
 from headrace_engine.core.pulse import Pulse
 from headrace_engine.core.runner import Runner
 from headrace_engine.core.scheduling.pace import Pace
+from headrace_engine.core.speculation.row_costs import RowCosts
 from headrace_engine.core.warmup import start_up
 from headrace_engine.errors import HeadraceError, InvalidArgument
 from headrace_engine.process.devices import has_cuda
@@ -97,9 +98,10 @@ def _serve(plan: CorePlan, link: PingedLink, make: RunnerFactory, begun: BegunVo
     vocabulary = begun if begun is not None and begun.fits(plan) else BegunVocabulary.of(plan)
     with closing(make(plan)) as runner:
         pace = Pace(plan.step_target, plan.block_size)
-        sizes = start_up(plan, runner, link, pace)
+        costs = RowCosts()
+        sizes = start_up(plan, runner, link, pace, costs=costs)
         paced = PacedLink(link, plan.stream_interval)
-        core = Core(plan, sizes, runner, paced, vocabulary.maker, pace=pace)
+        core = Core(plan, sizes, runner, paced, vocabulary.maker, pace=pace, costs=costs)
         with Pulse(link, runner):
             core.serve()
 

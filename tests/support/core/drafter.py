@@ -5,6 +5,10 @@ from __future__ import annotations
 from random import Random
 
 from headrace_engine.core.scheduling.sequence import Sequence
+from headrace_engine.core.speculation.acceptance import Guess
+
+from support.core.rig import Rig
+from support.core.simulated import expected
 
 
 class KnowingDrafter:
@@ -27,12 +31,16 @@ class KnowingDrafter:
         self.answers: dict[int, list[int]] = {}
         self.drafted = 0
 
-    def draft(self, sequence: Sequence, most: int) -> list[int]:
+    def tell(self, rig: Rig, key: int) -> None:
+        """Learn what a sequence of a simulated core generates."""
+        self.answers[key] = expected(rig.requests[key])
+
+    def guess(self, sequence: Sequence, most: int) -> Guess:
         known = self.answers.get(sequence.key, [])[sequence.generated_length :]
         rows = range(self._random.randint(0, most))
         guesses = [self._guess(known[row] if row < len(known) else None) for row in rows]
         self.drafted += len(guesses)
-        return guesses
+        return Guess(guesses)
 
     def _guess(self, right: int | None) -> int:
         wrong = right is None or self._random.random() < self._errors

@@ -11,6 +11,7 @@ from headrace_engine.core.core import Core
 from headrace_engine.core.link import LinkClosed
 from headrace_engine.core.scheduling.drafters import Drafter
 from headrace_engine.core.scheduling.pace import Pace
+from headrace_engine.core.speculation.row_costs import RowCosts
 from headrace_engine.core.warmup import start_up
 from headrace_engine.messages import CoreMessage, Ended, PromptPiece, StepBegun, StepOutput
 from headrace_engine.stat_types import CoreStat
@@ -54,7 +55,7 @@ class Rig:
 
     make_runner: Callable[[CorePlan], Any] = SimulatedRunner
 
-    def __init__(self, *, drafter: Drafter | None = None, **changes: Any) -> None:
+    def __init__(self, *, drafter: Drafter | None = None, costs: RowCosts | None = None, **changes: Any) -> None:
         self.plan = make_plan(**changes)
         self.runner = type(self).make_runner(self.plan)
         self.link = ListLink()
@@ -64,7 +65,7 @@ class Rig:
         if isinstance(self.runner, SimulatedRunner):
             self.runner.forget_warm_up()
         self.link.messages.clear()
-        timing = {"clock": self.clock, "pace": self.pace}
+        timing = {"clock": self.clock, "pace": self.pace, "costs": costs}
         self.core = Core(self.plan, sizes, self.runner, self.link, tiny_vocabulary, **timing, drafter=drafter)
         self.requests: dict[int, AddSequence] = {}
         self.tokens: dict[int, list[int]] = {}

@@ -6,13 +6,19 @@ from typing import Protocol
 
 from headrace_engine.config import Speculation
 from headrace_engine.core.scheduling.sequence import Sequence
+from headrace_engine.core.speculation.acceptance import Guess
 from headrace_engine.core.speculation.ngrams import Ngrams
+
+_LONG = 5
+"""Matches of 2 to this power ids and more are about equally likely to go on."""
+
+NO_GUESS = Guess(())
 
 
 class Drafter(Protocol):
     """Guesses what a sequence generates next. Any guess is safe: ids that turn out otherwise are dropped."""
 
-    def draft(self, sequence: Sequence, most: int) -> list[int]:
+    def guess(self, sequence: Sequence, most: int) -> Guess:
         """Return the ids that may come next, at most `most`; none if there is no good guess."""
 
 
@@ -30,29 +36,31 @@ def drafter_for(speculation: Speculation) -> Drafter | None:
 class ForcedIds:
     """Ids that a sequence's grammar leaves no choice about, except in how their text is divided into ids."""
 
-    def draft(self, sequence: Sequence, most: int) -> list[int]:
+    def guess(self, sequence: Sequence, most: int) -> Guess:
         """See Drafter."""
-        return [] if sequence.guide is None else sequence.guide.forced(most)
+        return NO_GUESS if sequence.guide is None else Guess(sequence.guide.forced(most), "forced")
 
 
 class EarlierOccurrences:
     """What followed the latest ids where they occurred before, in the prompt or in what was generated."""
 
-    def draft(self, sequence: Sequence, most: int) -> list[int]:
+    def guess(self, sequence: Sequence, most: int) -> Guess:
         """See Drafter."""
         if sequence.ngrams is None:
             sequence.ngrams = Ngrams()
-        sequence.ngrams.follow(sequence.ids)
-        return sequence.ngrams.continuation(sequence.ids, most)
+        ngrams = sequence.ngrams
+        ngrams.follow(sequence.ids)
+        ids = ngrams.continuation(sequence.ids, most)
+        return Guess(ids, f"ngram{min(ngrams.matched.bit_length(), _LONG)}")
 
 
 class FirstOf:
-    """The ids of the first source that has any."""
+    """The guess of the first source that has one."""
 
     def __init__(self, *drafters: Drafter) -> None:
         self._drafters = drafters
 
-    def draft(self, sequence: Sequence, most: int) -> list[int]:
+    def guess(self, sequence: Sequence, most: int) -> Guess:
         """See Drafter."""
-        guesses = (drafter.draft(sequence, most) for drafter in self._drafters)
-        return next((ids for ids in guesses if ids), [])
+        guesses = (drafter.guess(sequence, most) for drafter in self._drafters)
+        return next((guess for guess in guesses if guess.ids), NO_GUESS)

@@ -141,6 +141,11 @@ class Scheduler:
         sequence.ids.append(token_id)
         self._counters.generated_tokens += 1
 
+    def count_drafts(self, drafted: int, accepted: int) -> None:
+        """Count drafted ids, and those that held."""
+        self._counters.drafted_tokens += drafted
+        self._counters.accepted_tokens += accepted
+
     def end(self, sequence: Sequence) -> None:
         """End a sequence, waiting or running, and release its blocks."""
         # A step in flight may still write to them. That is safe: the runner executes in order, so the blocks' next

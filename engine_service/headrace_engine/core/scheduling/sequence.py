@@ -10,6 +10,7 @@ from headrace_engine.commands import AddSequence
 from headrace_engine.core.kv.prefix_cache import Cursor
 from headrace_engine.core.runner import Processing, PromptIds, SequenceStep
 from headrace_engine.core.scheduling.logit_state import LogitState, RuleTables
+from headrace_engine.core.speculation.acceptance import Checked
 from headrace_engine.core.speculation.ngrams import Ngrams
 from headrace_engine.guided.guide import Guide
 from headrace_engine.result_types import FinishReason
@@ -52,6 +53,7 @@ class Sequence:
         tables: those of its rules.
         logits: state of its rules, from the first token sampled here; None before, or without rules.
         ngrams: its ids as the n-gram look-up knows them; None before the first look-up.
+        checked: guesses of its ids; None before the first.
         processed: the ids last passed to its logits processors.
         prompt_reported: index of the next prompt token whose logprob is to be reported; token 0 has none.
         follows: the changes to its logits, or what it reports of a token, depend on its ids.
@@ -78,6 +80,7 @@ class Sequence:
     tables: RuleTables = field(init=False)
     logits: LogitState | None = None
     ngrams: Ngrams | None = None
+    checked: Checked | None = None
     processed: array[int] = field(default_factory=lambda: array("i"))
     prompt_reported: int = field(init=False)
     follows: bool = field(init=False)

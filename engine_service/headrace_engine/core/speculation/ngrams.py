@@ -18,9 +18,14 @@ _WIDTH = array("i").itemsize
 
 
 class Ngrams:
-    """Follows the ids of one sequence. While they go on as they did before, nothing is searched."""
+    """Follows the ids of one sequence. While they go on as they did before, nothing is searched.
+
+    Attributes:
+        matched: number of latest ids known to have occurred before the continuation found last; 0: there is none.
+    """
 
     def __init__(self) -> None:
+        self.matched = 0
         self._bytes = bytearray()
         self._known = 0
         self._next: int | None = None
@@ -29,7 +34,8 @@ class Ngrams:
         """Take the sequence's ids, of which only the last ones are new."""
         for index in range(self._known, len(ids)):
             if self._next is not None:
-                self._next = self._next + 1 if ids[self._next] == ids[index] else None
+                goes_on = ids[self._next] == ids[index]
+                self._next, self.matched = (self._next + 1, self.matched + 1) if goes_on else (None, 0)
         self._bytes += array("i", ids[self._known :]).tobytes()
         self._known = len(ids)
 
@@ -55,6 +61,7 @@ class Ngrams:
                 if at < 0:
                     break
                 if at % _WIDTH == 0:
+                    self.matched = size
                     return at // _WIDTH + size
                 end = at + len(wanted) - 1
         return None

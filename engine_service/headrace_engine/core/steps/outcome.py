@@ -15,7 +15,7 @@ from headrace_engine.core.scheduling.sequence import Sequence
 from headrace_engine.core.steps.step_output import prompt_piece, step_output
 from headrace_engine.errors import in_words
 from headrace_engine.guided.guide import Guide, GuideFailed
-from headrace_engine.messages import Ended, PromptPiece
+from headrace_engine.messages import Drafts, Ended, PromptPiece
 from headrace_engine.result_types import FinishReason
 from headrace_engine.stat_types import CoreStat
 
@@ -33,6 +33,7 @@ class Outcome:
         self._link = link
         self._sampled: list[tuple[int, Sampled]] = []
         self._prompts: list[PromptPiece] = []
+        self._drafts: list[Drafts] = []
         self._ended: list[Ended] = []
         self._published = CoreStat()
 
@@ -70,10 +71,8 @@ class Outcome:
             if row.sequence.ended:
                 continue  # It ended while its row was in flight: the result is dropped.
             self._apply(row.sequence, row.count, first)
-            for draft, result in zip(row.drafts, others, strict=True):
-                if row.sequence.ended or row.sequence.ids[-1] != draft:
-                    break
-                self._apply(row.sequence, 1, result)
+            if row.drafts:
+                self._apply_drafts(row.sequence, row.drafts, others)
 
     def publish(self, schedule: Schedule, seconds: float) -> None:
         """Send one StepOutput, unless it would be empty.
@@ -85,10 +84,21 @@ class Outcome:
         stat = self._scheduler.stat
         if not (schedule.rows or schedule.scheduled or self._ended or stat != self._published):
             return
-        output = step_output(schedule, self._sampled, self._prompts, self._ended, stat, seconds)
-        self._sampled, self._prompts, self._ended = [], [], []
+        output = step_output(schedule, self._sampled, self._prompts, self._drafts, self._ended, stat, seconds)
+        self._sampled, self._prompts, self._drafts, self._ended = [], [], [], []
         self._published = stat
         self._link.send(output)
+
+    def _apply_drafts(self, sequence: Sequence, drafts: list[int], results: list[Sampled | None]) -> None:
+        """Apply the results of drafted ids, as far as they hold."""
+        accepted = 0
+        for draft, result in zip(drafts, results, strict=True):
+            if sequence.ended or sequence.ids[-1] != draft:
+                break
+            self._apply(sequence, 1, result)
+            accepted += 1
+        self._scheduler.count_drafts(len(drafts), accepted)
+        self._drafts.append(Drafts(sequence.key, len(drafts), accepted))
 
     def _apply(self, sequence: Sequence, count: int, result: Sampled | None) -> None:
         """Apply the result of a row that computed `count` ids."""

@@ -126,6 +126,10 @@ class Outputs:
         for key in output.preempted:
             if key in self._live:
                 self._live[key].times.preemptions += 1
+        for drafts in output.drafts:
+            if drafts.key in self._live:
+                self._live[drafts.key].times.drafted += drafts.drafted
+                self._live[drafts.key].times.accepted += drafts.accepted
         if output.prompts:
             self._add_prompt_logprobs(output.prompts)
         touched = self._append(output, now)

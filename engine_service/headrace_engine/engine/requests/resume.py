@@ -39,6 +39,8 @@ _STAT = table(
     Field("inter_token_p99", 0, LONGEST_TIME),
     Field("preemptions", 0, MOST_COUNTED),
     Field("handovers", 0, MOST_COUNTED),
+    Field("drafted_tokens", 0, MOST_COUNTED),
+    Field("accepted_tokens", 0, MOST_COUNTED),
 )
 
 

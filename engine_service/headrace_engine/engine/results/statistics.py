@@ -45,6 +45,8 @@ class SequenceTimes:
     cached_length: int | None = None
     preemptions: int = 0
     handovers: int = 0
+    drafted: int = 0
+    accepted: int = 0
     kept: RequestStat = field(default_factory=RequestStat)
     gaps: array[float] = field(default_factory=lambda: array("f"))
 
@@ -81,6 +83,8 @@ class SequenceTimes:
             inter_token_p99=_first(percentile(gaps, 0.99), kept.inter_token_p99),
             preemptions=self.preemptions + (kept.preemptions or 0),
             handovers=self.handovers,
+            drafted_tokens=self.drafted + (kept.drafted_tokens or 0),
+            accepted_tokens=self.accepted + (kept.accepted_tokens or 0),
         )
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from support.core.delayed_runner import DelayedRig
 from support.core.drafter import KnowingDrafter
 from support.core.rig import Rig
-from support.core.simulated import GREEDY, VOCABULARY, expected
+from support.core.simulated import GREEDY, VOCABULARY
 from unit.core.guides.test_guided import EOS, LETTERS, NUMBERS, WORD
 
 PROMPT = list(range(1, 11))
@@ -51,7 +51,7 @@ def speculating(drafter: KnowingDrafter, kind: type[Rig] = Rig, **changes: Any) 
 def add(rig: Rig, drafter: KnowingDrafter, **request: Any) -> int:
     """Add a sequence whose ids the drafter knows."""
     key = rig.add(**request)
-    drafter.answers[key] = expected(rig.requests[key])
+    drafter.tell(rig, key)
     return key
 
 
@@ -95,6 +95,10 @@ def test_right_drafts_take_fewer_steps() -> None:
     rig.assert_all_complete()
     assert len(rig.runner.batches) < 20
     assert max(len(batch) for batch in rig.runner.batches) == 8
+    counters = rig.stat.counters
+    assert counters.drafted_tokens == counters.accepted_tokens == 30 - len(rig.runner.batches)
+    told = [drafts for output in rig.outputs for drafts in output.drafts]
+    assert sum(drafts.accepted for drafts in told) == counters.accepted_tokens
     rig.assert_idle()
 
 

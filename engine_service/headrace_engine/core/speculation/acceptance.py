@@ -1,0 +1,84 @@
+"""Estimates how likely guessed ids are to hold, from how often they did.
+
+Guesses are checked against what was generated whether they were computed or not, so estimates stay current at no cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_FIRST = 0.5
+"""Likelihood of a kind of guess that was never checked."""
+
+_OF_ALL = 1 / 64
+"""Weight of the newest check in the estimate of a kind, over all sequences."""
+
+_OF_ONE = 1 / 8
+"""Weight of the newest check in the estimate of a kind in one sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """Ids that a sequence may generate next.
+
+    Attributes:
+        kind: guesses of one kind are about equally likely to hold.
+    """
+
+    ids: Sequence[int]
+    kind: str = ""
+
+
+class Likelihoods:
+    """Likelihood that an id holds if those guessed before it did, by kind of guess.
+
+    Args:
+        weight: weight of the newest check.
+        prior: gives the likelihood of kinds that were not checked yet; None: `_FIRST`.
+    """
+
+    def __init__(self, weight: float = _OF_ALL, prior: Likelihoods | None = None) -> None:
+        self._weight = weight
+        self._prior = prior
+        self._known: dict[str, float] = {}
+
+    def of(self, kind: str) -> float:
+        """Return the likelihood of a kind."""
+        known = self._known.get(kind)
+        if known is None:
+            return _FIRST if self._prior is None else self._prior.of(kind)
+        return known
+
+    def note(self, kind: str, held: bool) -> None:
+        """Learn from an id of a guess."""
+        before = self.of(kind)
+        self._known[kind] = before + (held - before) * self._weight
+        if self._prior is not None:
+            self._prior.note(kind, held)
+
+
+class Checked:
+    """The guesses for one sequence, each checked once the sequence has gone on.
+
+    Args:
+        shared: the likelihoods over all sequences.
+    """
+
+    def __init__(self, shared: Likelihoods) -> None:
+        self._likelihoods = Likelihoods(_OF_ONE, shared)
+        self._guess = Guess(())
+        self._begin = 0
+
+    def check(self, ids: Sequence[int]) -> None:
+        """Compare the last guess with the ids that the sequence has now."""
+        for guessed, generated in zip(self._guess.ids, ids[self._begin :], strict=False):
+            self._likelihoods.note(self._guess.kind, guessed == generated)
+            if guessed != generated:
+                break
+
+    def expect(self, ids: Sequence[int], guess: Guess) -> list[float]:
+        """Note what is guessed to come after these ids; return how likely each guessed id is to be reached and hold."""
+        self._guess, self._begin = guess, len(ids)
+        likelihood = self._likelihoods.of(guess.kind)
+        return [likelihood ** (place + 1) for place in range(len(guess.ids))]
