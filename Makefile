@@ -23,7 +23,7 @@ PYTEST := $(BIN)/pytest
 PARTS := unit native conformance e2e packaging
 FORMATTED := $(shell git ls-files 'csrc/*.h' 'csrc/*.cpp' 'csrc/*.cu' 'tests/native/*.cpp' 2>/dev/null)
 
-.PHONY: help run test check format proto-baseline native soak fields models images compose-test bench-service bench-streams bench-scheduling bench-accuracy bench-prefix bench-startup bench-cpu bench-soak cuda-all gpu-bench gpu-check clean $(addprefix test-,$(PARTS))
+.PHONY: help run test check format proto-baseline native soak fields folders models images compose-test bench-service bench-streams bench-scheduling bench-accuracy bench-prefix bench-startup bench-cpu bench-soak cuda-all gpu-bench gpu-check clean $(addprefix test-,$(PARTS))
 
 help:  ## list the tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,7 +47,7 @@ test: $(VENV)/.tests $(VENV)/.model  ## run every test, with the time of each pa
 $(addprefix test-,$(PARTS)): test-%: $(VENV)/.tests $(VENV)/.model
 	$(PYTEST) tests/$*
 
-native: $(VENV)/.tests  ## build the native core and its simulator for the tests
+native: $(VENV)/.tests  ## build the native libraries for the tests
 	cmake -S tests/native -B build/native -G Ninja -DCORE_SIM=ON -DCORE_CUDA=OFF -DCMAKE_COMPILE_WARNING_AS_ERROR=ON
 	cmake --build build/native
 
@@ -85,7 +85,7 @@ bench-startup: $(VENV)/.tests $(VENV)/.model  ## measure how long a model takes 
 bench-soak: $(VENV)/.tests  ## measure what memory thousands of requests leave; writes bench/results/memory.md
 	@$(BIN)/python -m bench.service.soak
 
-bench-cpu: $(VENV)/.tests $(VENV)/.model  ## measure the native core beside its peers; ONLY="W1 W2" measures parts; writes bench/results/cpu.md
+bench-cpu: $(VENV)/.tests $(VENV)/.model  ## measure the cpu backend beside its peers; ONLY="W1 W2" measures parts; writes bench/results/cpu.md
 	@$(BIN)/python -m bench.cpu $(ONLY)
 
 cuda-all:  ## build core_cuda for the A100, H100, B200 and RTX 50 families; warnings and spilled registers are errors; build/cuda
@@ -116,6 +116,9 @@ format:  ## format everything in place
 
 fields: $(VENV)/.tests  ## make from the wire contract what is written of the fields of configs elsewhere
 	$(BIN)/python -m fieldgen
+
+folders:  ## write the table of folders in ARCHITECTURE.md
+	$(PYTHON) deploy/folder_table.py
 
 proto-baseline:  ## accept the wire contract as it stands as the one that later changes must not break
 	cd proto && ../$(BIN)/buf build -o baseline.binpb

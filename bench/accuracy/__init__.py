@@ -1,1 +1,1 @@
-"""What quantizing costs: perplexity of a text, and answers, beside those in float32."""
+"""Measurements of what quantizing costs: perplexity of a text, and answers, beside those in float32."""

@@ -1,4 +1,4 @@
-"""What quantizing costs: how likely a text is to SmolLM2 in every way that the cpu backend stores and multiplies.
+"""Measure what quantizing costs: how likely a text is to SmolLM2 in each storage format of the cpu backend.
 
     make bench-accuracy       or       python -m bench.accuracy [WORDS ...] [--no-write]
 

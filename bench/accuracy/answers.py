@@ -1,4 +1,4 @@
-"""What codes of keys and values cost answers: after a long prompt, and after a few turns of a conversation.
+"""Measure what quantized keys and values cost answers: after a long prompt, and after a few turns of a conversation.
 
     make bench-accuracy       or       python -m bench.accuracy.answers [--no-write]
 

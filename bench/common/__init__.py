@@ -1,1 +1,1 @@
-"""What several measurements share: pages of results, the machine, models, environment variables."""
+"""Shared parts of measurements: pages of results, the machine, models, environment variables."""

@@ -1,1 +1,1 @@
-"""The native core on a CPU, from single steps to the whole service, beside its limits and its peers."""
+"""The cpu backend, from single steps to the whole service, beside its limits and its peers."""

@@ -1,4 +1,4 @@
-"""The native core on this machine's CPU: its limits, kernels and whole steps, and the service beside its peers.
+"""The cpu backend on this machine: its limits, kernels and whole steps, and the service beside its peers.
 
     make bench-cpu [ONLY="W1 W2"]       or       python -m bench.cpu [PART ...]
 

@@ -1,1 +1,1 @@
-"""Single ops of the native core on a CPU, beside the limits of the machine."""
+"""Single ops of core_cpu, beside the limits of the machine."""

@@ -1,1 +1,1 @@
-"""Who is compared: Headrace, llama.cpp and OpenVINO GenAI, asked the same."""
+"""The servers that are compared: Headrace, llama.cpp and OpenVINO GenAI, with the same requests."""

@@ -1,1 +1,1 @@
-"""What requests cost each other: long prompts, guided decoding, and other step schedulers."""
+"""Measurements of what requests cost each other: long prompts, guided decoding, and other step schedulers."""

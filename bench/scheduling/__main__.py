@@ -1,4 +1,4 @@
-"""What long prompts cost others: first tokens of short requests, and gaps of running streams.
+"""Measure what long prompts cost others: first tokens of short requests, and gaps of running streams.
 
     make bench-scheduling     or       python -m bench.scheduling [--before CHECKOUT] [--simulate] [--no-write]
 

@@ -1,4 +1,4 @@
-"""What streams feel of others' long prompts and of guided decoding: gaps between tokens that reach a client.
+"""Measure how others' long prompts and guided decoding disturb streams: gaps between tokens that reach a client.
 
     make bench-streams        or       python -m bench.scheduling.streams [--seconds 8] [--no-write]
 

@@ -1,4 +1,4 @@
-"""What serving costs beside computing: an engine service with a scripted core, a gateway, and clients.
+"""Measure what serving costs beside computing: an engine service with a scripted core, a gateway, and clients.
 
     make bench-service        or        python -m bench.service [--seconds 10] [--no-write]
 

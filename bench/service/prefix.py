@@ -1,4 +1,4 @@
-"""What a cached prefix saves: the time to the first token with a prompt in the pool, in host memory, and computed.
+"""Measure what a cached prefix saves: time to the first token, prompt in the pool, in host memory, and computed.
 
     make bench-prefix         or       python -m bench.service.prefix [--rounds 12] [--no-write]
 

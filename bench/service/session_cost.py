@@ -1,4 +1,4 @@
-"""What a token costs the engine's front half on a session stream: 256 channels, one token each a step.
+"""Measure the cost of a token in the engine's front half on a session stream: 256 channels, one token each a step.
 
     python -m bench.service.session_cost [--channels 256] [--steps 500]
 

@@ -1,4 +1,4 @@
-"""What memory long use takes: a tiny model on the cpu backend, an engine, a gateway, and thousands of requests.
+"""Measure memory over thousands of requests: a tiny model on the cpu backend, an engine and a gateway.
 
     make bench-soak           or       python -m bench.service.soak [--requests 8000] [--no-write]
 

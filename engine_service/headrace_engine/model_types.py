@@ -116,7 +116,7 @@ class ModelView:
 
     @property
     def serving(self) -> bool:
-        """Whether it accepts requests now."""
+        """True if it accepts requests now."""
         return self.state is ModelState.RUNNING and self.core_loss is None
 
 

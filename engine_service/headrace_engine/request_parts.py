@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class ResponseFormatKind(StrEnum):
-    """What guided output must match; the names of the oneof's fields."""
+    """Kinds of response formats; the names of the oneof's fields."""
 
     JSON_OBJECT = "json_object"
     JSON_SCHEMA = "json_schema"

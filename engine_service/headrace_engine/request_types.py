@@ -54,7 +54,7 @@ class Chat:
 
 @dataclass(frozen=True, slots=True)
 class ResumedSequence:
-    """What the readers of one sequence have received already.
+    """State of one sequence as its readers have received it.
 
     Attributes:
         delivered_ids: all ids delivered, from position 0 on; they count as generated. A tuple once accepted.

@@ -23,7 +23,7 @@ class GenerateStatus(StrEnum):
 
     @property
     def terminal(self) -> bool:
-        """Whether the sequence has ended."""
+        """True if the sequence has ended."""
         return self in _TERMINAL
 
 
@@ -229,7 +229,7 @@ class EndRecord:
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """What a reader gets at its position: elements, and the end once everything before it was read.
+    """One read at a position: elements, and the end once everything before it was read.
 
     Attributes:
         prompt: a piece of the prompt logprobs; alone, and before all elements.

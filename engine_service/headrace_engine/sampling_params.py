@@ -1,4 +1,4 @@
-"""What a step needs to know to sample a token of a sequence."""
+"""Sampling parameters of a sequence, as steps need them."""
 
 from __future__ import annotations
 

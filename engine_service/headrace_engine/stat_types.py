@@ -85,7 +85,7 @@ class CoreStat:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What a model did over the last seconds."""
+    """Rates of a model over the last seconds."""
 
     generated_tps: float = 0.0
     prefilled_tps: float = 0.0
@@ -96,7 +96,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class EngineStat:
-    """What the engine does with one model now.
+    """Current state of an engine with one model.
 
     Attributes:
         counters: since the start of the instance, over all cores.

@@ -1,4 +1,4 @@
-"""Builds the native core and the C++ test programs with CMake, incrementally, under `build/`."""
+"""Builds the native libraries and the C++ test programs with CMake, incrementally, under `build/`."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""Builds the native core once a session, and gives each test a library to call."""
+"""Builds the native libraries once a session, and gives each test a library to call."""
 
 import os
 import random

@@ -1,1 +1,1 @@
-"""What the packages with other systems' APIs share: opening a client, and running a model over it."""
+"""Shared parts of the packages with other systems' APIs: opening a client, and running a model over it."""

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one request has come to since its last piece.
+    """The state of one request since its last piece.
 
     Attributes:
         index: which request, from 0.

@@ -83,7 +83,7 @@ class PytorchFields(EngineFields, total=False):
 
 
 class EngineConfig(KeywordConfig):
-    """What both engine configs share; `build()` returns keywords for `install_model`."""
+    """Shared part of both engine configs; `build()` returns keywords for `install_model`."""
 
     message: ClassVar[type[Message]] = runtime_pb2.RuntimeConfig
     foreign: ClassVar[Mapping[str, str]] = {

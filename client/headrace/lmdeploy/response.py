@@ -1,4 +1,4 @@
-"""What a pipeline answers."""
+"""Responses of a pipeline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `vSurge.generate` returns: awaited or iterated."""
+"""Results of `vSurge.generate`: awaited or iterated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headrace.vsurge.sampling_params import SamplingParams
 
 @dataclass(frozen=True, slots=True)
 class ReturnSample:
-    """What a prompt has come to so far.
+    """The state of one prompt.
 
     Attributes:
         text: the whole text so far.

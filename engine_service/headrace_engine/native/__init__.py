@@ -1,4 +1,4 @@
-"""The native core in Python.
+"""The native libraries in Python.
 
 The build generates `abi`: structs, enums and functions of the headers in `csrc`. Classes wrap the objects of core_cpu:
 `Cpu`, `Memory`, `PackedMatrix`, `Program`. `Native.launch` calls device ops.

@@ -1,1 +1,1 @@
-"""What the wire contract says in plain Python: nothing in here imports grpc or protobuf, so that all may use it."""
+"""Rules of the wire contract in plain Python, without grpc and protobuf, so that all parts may import them."""

@@ -1,1 +1,1 @@
-"""What both servers are made of. It needs the extra `server`; clients do without."""
+"""Shared parts of both servers. Needs the extra `server`; clients do without."""

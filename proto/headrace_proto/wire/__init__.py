@@ -1,1 +1,1 @@
-"""What messages mean to both sides: failures, rows of a session; and the seam where calls are carried."""
+"""Meaning of messages to both sides: failures, rows of a session; and the interface of transports."""

@@ -97,7 +97,7 @@ def test_any_number_of_blocks_is_copied_in_the_room_there_is(opened: Open, monke
 
 def test_nothing_is_allocated_while_blocks_are_copied(opened: Open, backend: str) -> None:
     if backend != "cpu":
-        pytest.skip("counted by the native core")
+        pytest.skip("counted by core_cpu")
     native = load("cpu")
     runner = allocated(opened(num_host_blocks=4))
     count = allocations(native)

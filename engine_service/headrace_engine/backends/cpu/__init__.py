@@ -1,4 +1,4 @@
-"""The cpu backend: the native core's programs, on the threads of this host."""
+"""The cpu backend: programs of core_cpu, on the threads of this host."""
 
 from headrace_engine.backends.cpu.runner import CpuRunner, make_runner
 

@@ -42,7 +42,7 @@ class ForcedIds:
 
 
 class EarlierOccurrences:
-    """What followed the latest ids where they occurred before, in the prompt or in what was generated."""
+    """Drafts the ids that followed an earlier occurrence of the latest ids, in the prompt or the generated ids."""
 
     def guess(self, sequence: Sequence, most: int) -> Guess:
         """See Drafter."""

@@ -1,4 +1,4 @@
-"""What an engine provides to its models."""
+"""Services of an engine that its models use."""
 
 from __future__ import annotations
 

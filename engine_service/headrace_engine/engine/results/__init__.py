@@ -1,1 +1,1 @@
-"""What a sequence generated: its log, its statistics, and what is reserved for them."""
+"""Results of a sequence: its log, its statistics, and the bytes reserved for them."""

@@ -1,4 +1,4 @@
-"""Codes of keys and values: those that the native core stores for the same entries, and what they are read as."""
+"""Codes of keys and values: those that core_cpu stores for the same entries, and what they are read as."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def entries(kind: str, seed: int) -> np.ndarray:
 
 
 def core_pages(kv: Kv, k: np.ndarray, v: np.ndarray, run: list) -> tuple[OneProgram, np.ndarray]:
-    """The native core's pool after it appended these: a page's bytes by block and head."""
+    """core_cpu's pool after it appended these: a page's bytes by block and head."""
     ones, none = np.ones((TOKENS, DIM // 2), np.float32), np.zeros((TOKENS, DIM // 2), np.float32)
     cpu = Cpu(load_native("cpu"), threads=1)
     run.append(cpu)
