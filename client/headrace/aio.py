@@ -37,6 +37,8 @@ class AsyncClient(AsyncRequestCalls):
         owner: owner of the requests. An engine accepts any name. A gateway cannot authenticate owners yet: it treats
             all clients as one owner and rejects a name (InvalidRequestError). Default "".
         retry: policy for retrying failed calls and broken streams.
+        handover: continue started requests on another engine when theirs is lost or shuts down: the queues go on where
+            they were, and the handle stays the same. False: such queues raise `EngineLostError`, or end as DRAINED.
         clock: source of time, for tests.
         **options: options of the transport, as for `Client`.
 
@@ -54,13 +56,19 @@ class AsyncClient(AsyncRequestCalls):
         timeout: float | None = 60.0,
         owner: str = "",
         retry: RetryPolicy | None = None,
+        handover: bool = True,
         clock: AsyncClock | None = None,
         **options: Any,
     ) -> None:
         limit = check_timeout(timeout)
         transport = open_async_transport(address, options) if isinstance(address, str) else address
         self._connection = AsyncConnection(
-            transport, timeout=limit, owner=owner, policy=retry or RetryPolicy(), clock=clock or AsyncSystemClock()
+            transport,
+            timeout=limit,
+            owner=owner,
+            policy=retry or RetryPolicy(),
+            handover=handover,
+            clock=clock or AsyncSystemClock(),
         )
         dropped = self._connection.requests.client_dropped
         weakref.finalize(self, self._connection.home.submit, dropped).atexit = False

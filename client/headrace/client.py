@@ -34,6 +34,8 @@ class Client(StartCalls):
         owner: owner of the requests. An engine accepts any name. A gateway cannot authenticate owners yet: it treats
             all clients as one owner and rejects a name (InvalidRequestError). Default "".
         retry: policy for retrying failed calls and broken streams.
+        handover: continue started requests on another engine when theirs is lost or shuts down: the queues go on where
+            they were, and the handle stays the same. False: such queues raise `EngineLostError`, or end as DRAINED.
         clock: source of time, for tests.
         **options: options of the transport. For gRPC: `api_key` (str) and `credentials` (from
             `grpc.ssl_channel_credentials`). For "inprocess:": those of the engine.
@@ -52,13 +54,19 @@ class Client(StartCalls):
         timeout: float | None = 60.0,
         owner: str = "",
         retry: RetryPolicy | None = None,
+        handover: bool = True,
         clock: Clock | None = None,
         **options: Any,
     ) -> None:
         limit = check_timeout(timeout)
         transport = open_transport(address, options) if isinstance(address, str) else address
         self._connection = Connection(
-            transport, timeout=limit, owner=owner, policy=retry or RetryPolicy(), clock=clock or SystemClock()
+            transport,
+            timeout=limit,
+            owner=owner,
+            policy=retry or RetryPolicy(),
+            handover=handover,
+            clock=clock or SystemClock(),
         )
         dropped = self._connection.requests.client_dropped
         weakref.finalize(self, self._connection.janitor.submit, dropped).atexit = False

@@ -17,6 +17,7 @@ from headrace_gateway.forwarding.engines import Engine
 from headrace_gateway.forwarding.fan_out import together
 from headrace_gateway.forwarding.forward import Forward
 from headrace_gateway.forwarding.keys import Keys
+from headrace_gateway.forwarding.liveness import START_SECONDS
 from headrace_gateway.forwarding.paging import merged_page
 from headrace_gateway.forwarding.pool import EnginePool
 from headrace_gateway.forwarding.processors import names_of
@@ -51,7 +52,7 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
         forward = Forward(context)
 
         async def begin(engine: Engine) -> Any:
-            return await forward.ask(engine, engine.requests.StartRequest, request)
+            return await forward.ask(engine, engine.requests.StartRequest, request, START_SECONDS)
 
         async with self._keys.turn(request) as may_be_known:
             holder = await self._keys.holder(forward, request) if may_be_known else None

@@ -159,12 +159,19 @@ def no_engine(model_name: str, why: str) -> CallError:
     return _unavailable("NO_ENGINE", message, model_name=model_name)
 
 
-def engine_unreachable(name: str, *, reached: bool) -> CallError:
-    """Build ENGINE_UNREACHABLE: the engine does not answer. `reached`: the call may have arrived there before."""
-    message = (
-        f'engine "{name}" does not answer; its models and requests may still exist, so try again in {RETRY_SECONDS:g} s'
-    )
-    error = _unavailable("ENGINE_UNREACHABLE", message, engine=name)
+def engine_unreachable(name: str, *, reached: bool, lost: bool = False) -> CallError:
+    """Build ENGINE_UNREACHABLE: the engine does not answer.
+
+    Args:
+        name: name of the engine.
+        reached: the call may have arrived there before.
+        lost: it counts as lost, so that its requests should be handed over.
+    """
+    still = "may still exist, so try again"
+    if lost:
+        still = "are probably lost. They can be handed over to another engine; if it returns, try again"
+    message = f'engine "{name}" does not answer; its models and requests {still} in {RETRY_SECONDS:g} s'
+    error = _unavailable("ENGINE_UNREACHABLE", message, engine=name, lost=str(lost).lower())
     error.reached = reached
     return error
 

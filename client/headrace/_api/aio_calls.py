@@ -13,6 +13,7 @@ from headrace_proto.v1 import request_service_pb2 as wire
 from headrace_proto.wire.transport import client_closed
 
 from headrace._api.aio_connection import AsyncConnection
+from headrace._api.aio_handing_over import async_handover_of
 from headrace._api.aio_open_queue import open_async_queue
 from headrace._api.aio_text_stream import AsyncTextStream
 from headrace._api.aio_verbs import answering, awaited, awaited_as
@@ -118,6 +119,7 @@ class AsyncRequestCalls(AsyncModelCalls):
 
     _page = awaited(RequestCalls._page)
     _observed = RequestCalls._observed
+    _known = RequestCalls._known
     _start_now = awaited_as(StartCalls._start, tuple[str, AsyncResultQueue])
 
     def _text(self, request: wire.StartRequestRequest, timeout: float | None, *, generated_id: bool) -> AsyncTextStream:
@@ -125,11 +127,14 @@ class AsyncRequestCalls(AsyncModelCalls):
         start = partial(self._start, request, timeout, generated_id=generated_id, text=True)
         return AsyncTextStream(start, self._release_leaving, self._connection)
 
-    def _started(self, answer: wire.StartRequestResponse) -> tuple[str, AsyncResultQueue]:
-        accepted = answer.request
-        self._connection.requests.started(accepted.handle)
+    def _started(
+        self, request: wire.StartRequestRequest, begun: float, answer: wire.StartRequestResponse
+    ) -> tuple[str, AsyncResultQueue]:
+        accepted, connection = answer.request, self._connection
+        connection.requests.started(accepted.handle)
+        handover = async_handover_of(connection, request, accepted, begun)
         indices = calls.indices(accepted)
-        queues = [open_async_queue(self._connection, accepted, index, first=True) for index in indices]
+        queues = [open_async_queue(connection, accepted, index, first=True, handover=handover) for index in indices]
         if len(queues) > 1:
             AsyncResultQueue.join(queues)
         return accepted.handle, queues[0]

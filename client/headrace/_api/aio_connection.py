@@ -32,6 +32,7 @@ class AsyncConnection(BaseConnection):
     Attributes:
         home: the client's event loop.
         pumps: tasks that fill readers without a session.
+        moves: tasks that hand requests over to other engines.
         starts: tasks that start requests.
         cleanups: tasks that release requests which their callers no longer need.
     """
@@ -39,12 +40,20 @@ class AsyncConnection(BaseConnection):
     _transport: AsyncTransport
 
     def __init__(
-        self, transport: AsyncTransport, *, timeout: float | None, owner: str, policy: RetryPolicy, clock: AsyncClock
+        self,
+        transport: AsyncTransport,
+        *,
+        timeout: float | None,
+        owner: str,
+        policy: RetryPolicy,
+        handover: bool,
+        clock: AsyncClock,
     ) -> None:
-        super().__init__(timeout=timeout, owner=owner, policy=policy)
+        super().__init__(timeout=timeout, owner=owner, policy=policy, handover=handover, clock=clock)
         self.clock = clock
         self.home = HomeLoop()
         self.pumps = Tasks()
+        self.moves = Tasks()
         self.starts = Tasks()
         self.cleanups = Tasks()
         self.session = AsyncSessionDriver(transport, owner=owner, client=client_name(), policy=policy, clock=clock)
@@ -70,6 +79,7 @@ class AsyncConnection(BaseConnection):
         self._prepare(request)
         attempts = Attempts(policy or self.policy, self.clock, check_timeout(timeout))
         while True:
+            self.address(request, handle)
             try:
                 return cast(Answer, await self._transport.unary(method, request, timeout=attempts.left))
             except CallError as failure:
@@ -99,9 +109,11 @@ class AsyncConnection(BaseConnection):
                 feed.stop()
             self.session.close()
             self.pumps.cancel()
+            self.moves.cancel()
             self.starts.cancel()
             await self.session.wait_closed()
             await self.pumps.wait()
+            await self.moves.wait()
             await self.starts.wait()
             await self._transport.close()
 

@@ -14,6 +14,8 @@ from headrace._base.retry import ONCE, RetryPolicy
 from headrace._streaming.aio_feed import AsyncFeed
 from headrace._streaming.aio_pump import AsyncPump
 from headrace._streaming.aio_queue import AsyncResultQueue
+from headrace._streaming.delivered import Delivered
+from headrace._streaming.handover import Handover
 from headrace._streaming.reader import SequenceReader
 from headrace._streaming.recovery import Recovery
 from headrace._transport.aio_transport import AsyncMessageStream
@@ -29,13 +31,17 @@ def open_async_queue(
     info: request_pb2.SequenceInfo | None = None,
     *,
     first: bool,
+    handover: Handover | None = None,
 ) -> AsyncResultQueue:
     """Return a queue that reads one sequence of a request, as `open_queue`."""
     source = _Source(connection, accepted, index)
-    feed = source.feed(position)
+    feed = source.feed(position, Delivered() if handover is not None else None)
     introduce(feed, info, position)
     connection.requests.reads(feed)
-    connection.session.attach(feed, lambda: source.pump(feed))
+    fill = partial(connection.session.attach, feed, lambda: source.pump(feed))
+    if handover is not None:
+        handover.add(feed, fill)
+    fill()
     queue = AsyncResultQueue(feed, request=accepted_of(accepted), index=index, fetch_info=source.fetch_info)
     dropped = partial(connection.requests.orphaned, feed) if first else feed.stop
     weakref.finalize(queue, connection.home.submit, dropped).atexit = False
@@ -47,14 +53,14 @@ class _Source:
 
     def __init__(self, connection: AsyncConnection, accepted: request_pb2.AcceptedRequest, index: int) -> None:
         self._connection = connection
-        self._handle = accepted.handle
+        self._handle = connection.requests.known_as(accepted.handle)
         self._request_id = accepted.request_id
         self._index = index
 
-    def feed(self, position: int) -> AsyncFeed:
-        """Return the feed of a new reader at a position."""
+    def feed(self, position: int, delivered: Delivered | None) -> AsyncFeed:
+        """Return the feed of a new reader at a position; the arguments are those of `SequenceReader`."""
         return AsyncFeed(
-            SequenceReader(position, self._request_id),
+            SequenceReader(position, self._request_id, delivered),
             self._connection.home,
             self._connection.clock,
             handle=self._handle,
@@ -65,7 +71,8 @@ class _Source:
     def pump(self, feed: AsyncFeed) -> None:
         """Start to fill a reader without a session, in a task that the connection owns."""
         policy, clock = self._connection.policy, self._connection.clock
-        pump = AsyncPump(feed, Recovery(policy, clock), clock, open_stream=self._open_stream, poll=self._poll)
+        open_stream = partial(self._open_stream, feed)
+        pump = AsyncPump(feed, Recovery(policy, clock), clock, open_stream=open_stream, poll=self._poll)
         self._connection.pumps.spawn(pump.run(), "headrace-stream")
 
     async def fetch_info(self) -> request_pb2.SequenceInfo | None:
@@ -75,8 +82,8 @@ class _Source:
     async def _poll(self) -> request_pb2.SequenceInfo | None:
         return await self._call(POLL_TIMEOUT, ONCE)
 
-    def _open_stream(self, position: int) -> AsyncMessageStream:
-        request = wire.GeneratedElementsRequest(handle=self._handle, index=self._index, from_position=position)
+    def _open_stream(self, feed: AsyncFeed, position: int) -> AsyncMessageStream:
+        request = wire.GeneratedElementsRequest(handle=feed.current, index=self._index, from_position=position)
         return self._connection.stream(f"{REQUESTS}/GeneratedElements", request)
 
     async def _call(self, timeout: float | None, policy: RetryPolicy | None) -> request_pb2.SequenceInfo | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numbers
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from google.protobuf.message import Message
@@ -15,13 +16,18 @@ from headrace._base.attempts import Attempts
 from headrace._base.deadline import FOR_EVER
 from headrace._base.fork import check_process, current_process
 from headrace._base.janitor import Janitor
-from headrace._base.retry import Clock, RetryPolicy
+from headrace._base.leftovers import Leftovers
+from headrace._base.retry import Clock, RetryPolicy, Time
+from headrace._base.workers import Workers
 from headrace._streaming.session_driver import SessionDriver
 from headrace._values.refusals import invalid
 from headrace._values.wire_errors import error_from_status
 from headrace.errors import HeadraceError, UnavailableError
 
 Answer = TypeVar("Answer", bound=Message)
+
+_MOVERS = 4
+"""Requests that are handed over at a time."""
 
 
 class BaseConnection:
@@ -31,6 +37,13 @@ class BaseConnection:
         timeout: default timeout of calls in seconds; None: no limit.
         owner: owner of the requests, set in every message that has the field.
         policy: policy for retrying failed calls.
+        handover: whether requests continue on another engine when theirs is lost.
+        clock: source of time.
+
+    Attributes:
+        patient: policy of the calls that hand a request over, for which nobody else would wait.
+        hands_over: as `handover`.
+        leftovers: copies of requests that were handed over, which are yet to be released.
     """
 
     _finalizer: weakref.finalize[Any, Any]
@@ -38,9 +51,14 @@ class BaseConnection:
 
     _transport: object
 
-    def __init__(self, *, timeout: float | None, owner: str, policy: RetryPolicy) -> None:
+    def __init__(
+        self, *, timeout: float | None, owner: str, policy: RetryPolicy, handover: bool, clock: Time
+    ) -> None:
         self.timeout = timeout
         self.policy = policy
+        self.patient = replace(policy, retry_overload=True)
+        self.hands_over = handover
+        self.leftovers = Leftovers(clock)
         self.requests = OpenRequests()
         self._owner = owner
 
@@ -58,6 +76,11 @@ class BaseConnection:
         """Make the next call over a new connection: the present one may be dead."""
         if isinstance(self._transport, Reconnecting):
             self._transport.reconnect()
+
+    def address(self, request: Message, handle: str) -> None:
+        """Set the handle under which a request now runs in a message about it; "" = the message is about none."""
+        if handle and "handle" in request.DESCRIPTOR.fields_by_name:
+            request.handle = self.requests.current(handle)  # type: ignore[attr-defined]
 
     @property
     def closed(self) -> bool:
@@ -80,21 +103,35 @@ class Connection(BaseConnection):
         timeout: default timeout of calls in seconds; None: no limit.
         owner: owner of the requests, set in every message that has the field.
         policy: policy for retrying failed calls.
+        handover: whether requests continue on another engine when theirs is lost.
         clock: source of time.
+
+    Attributes:
+        movers: threads that hand requests over.
     """
 
     _transport: Transport
 
     def __init__(
-        self, transport: Transport, *, timeout: float | None, owner: str, policy: RetryPolicy, clock: Clock
+        self,
+        transport: Transport,
+        *,
+        timeout: float | None,
+        owner: str,
+        policy: RetryPolicy,
+        handover: bool,
+        clock: Clock,
     ) -> None:
-        super().__init__(timeout=timeout, owner=owner, policy=policy)
+        super().__init__(timeout=timeout, owner=owner, policy=policy, handover=handover, clock=clock)
         self.clock = clock
         self.janitor = Janitor()
+        self.movers = Workers("headrace-handover", _MOVERS)
         self.session = SessionDriver(transport, owner=owner, client=client_name(), policy=policy, clock=clock)
         self._transport = transport
         self._process = current_process()
-        self._finalizer = weakref.finalize(self, _shut_down, self.janitor, self.session, transport, self._process)
+        self._finalizer = weakref.finalize(
+            self, _shut_down, self.janitor, self.movers, self.session, transport, self._process
+        )
 
     def call(
         self,
@@ -129,6 +166,7 @@ class Connection(BaseConnection):
         self._prepare(request)
         attempts = Attempts(policy or self.policy, self.clock, check_timeout(timeout))
         while True:
+            self.address(request, handle)
             try:
                 return cast(Answer, self._transport.unary(method, request, timeout=attempts.left))
             except CallError as failure:
@@ -183,9 +221,12 @@ def client_name() -> str:
     return f"headrace {__version__}"
 
 
-def _shut_down(janitor: Janitor, session: SessionDriver, transport: Transport, process: int) -> None:
+def _shut_down(
+    janitor: Janitor, movers: Workers, session: SessionDriver, transport: Transport, process: int
+) -> None:
     # This runs too when a forked child exits; the threads and connections belong to the parent.
     if process == current_process():
         janitor.stop()
+        movers.stop()
         session.close()
         transport.close()

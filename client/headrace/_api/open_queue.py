@@ -11,7 +11,9 @@ from headrace_proto.wire.transport import MessageStream
 
 from headrace._api.connection import Connection
 from headrace._base.retry import ONCE, RetryPolicy
+from headrace._streaming.delivered import Delivered
 from headrace._streaming.feed import BaseFeed, Feed
+from headrace._streaming.handover import Handover
 from headrace._streaming.pump import Pump
 from headrace._streaming.reader import SequenceReader
 from headrace._streaming.recovery import Recovery
@@ -31,6 +33,7 @@ def open_queue(
     info: request_pb2.SequenceInfo | None = None,
     *,
     first: bool,
+    handover: Handover | None = None,
 ) -> ResultQueue:
     """Return a queue that reads one sequence of a request from a position on, and start to fill it.
 
@@ -43,13 +46,17 @@ def open_queue(
         position: position of the first token to read.
         info: state of the sequence, if it is known already.
         first: True for the queue that starting the request returns; the request stays attached if it is dropped.
+        handover: moves the request to another engine when its engine is lost; None: the queue ends then.
     """
-    source = _Source(connection, accepted.handle, accepted.request_id, index)
-    feed = source.feed(position)
+    source = _Source(connection, accepted, index)
+    feed = source.feed(position, Delivered() if handover is not None else None)
     introduce(feed, info, position)
     connection.janitor.start()
     connection.requests.reads(feed)
-    connection.session.attach(feed, lambda: source.pump(feed).start())
+    fill = partial(connection.session.attach, feed, lambda: source.pump(feed).start())
+    if handover is not None:
+        handover.add(feed, fill)
+    fill()
     queue = ResultQueue(feed, request=accepted_of(accepted), index=index, fetch_info=source.fetch_info)
     dropped = partial(connection.requests.orphaned, feed) if first else feed.stop
     weakref.finalize(queue, connection.janitor.submit, dropped).atexit = False
@@ -66,16 +73,16 @@ def introduce(feed: BaseFeed, info: request_pb2.SequenceInfo | None, position: i
 class _Source:
     """The calls and streams of one sequence. It must not refer to the queue, which the caller may drop."""
 
-    def __init__(self, connection: Connection, handle: str, request_id: str, index: int) -> None:
+    def __init__(self, connection: Connection, accepted: request_pb2.AcceptedRequest, index: int) -> None:
         self._connection = connection
-        self._handle = handle
-        self._request_id = request_id
+        self._handle = connection.requests.known_as(accepted.handle)
+        self._request_id = accepted.request_id
         self._index = index
 
-    def feed(self, position: int) -> Feed:
-        """Return the feed of a new reader at a position."""
+    def feed(self, position: int, delivered: Delivered | None) -> Feed:
+        """Return the feed of a new reader at a position; the arguments are those of `SequenceReader`."""
         return Feed(
-            SequenceReader(position, self._request_id),
+            SequenceReader(position, self._request_id, delivered),
             self._connection.session.lock,
             self._connection.clock,
             handle=self._handle,
@@ -86,7 +93,8 @@ class _Source:
     def pump(self, feed: Feed) -> Pump:
         """Return the pump that fills a reader without a session."""
         recovery = Recovery(self._connection.policy, self._connection.clock)
-        return Pump(feed, recovery, self._connection.clock, open_stream=self._open_stream, poll=self._poll)
+        open_stream = partial(self._open_stream, feed)
+        return Pump(feed, recovery, self._connection.clock, open_stream=open_stream, poll=self._poll)
 
     def fetch_info(self) -> request_pb2.SequenceInfo | None:
         """Return the state of the sequence; None if it does not exist yet."""
@@ -95,8 +103,8 @@ class _Source:
     def _poll(self) -> request_pb2.SequenceInfo | None:
         return self._call(POLL_TIMEOUT, ONCE)
 
-    def _open_stream(self, position: int) -> MessageStream:
-        request = wire.GeneratedElementsRequest(handle=self._handle, index=self._index, from_position=position)
+    def _open_stream(self, feed: Feed, position: int) -> MessageStream:
+        request = wire.GeneratedElementsRequest(handle=feed.current, index=self._index, from_position=position)
         return self._connection.stream(f"{REQUESTS}/GeneratedElements", request)
 
     def _call(self, timeout: float | None, policy: RetryPolicy | None) -> request_pb2.SequenceInfo | None:

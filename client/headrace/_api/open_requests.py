@@ -21,6 +21,8 @@ class OpenRequests:
 
     def __init__(self) -> None:
         self._started: dict[str, None] = {}
+        self._moved: dict[str, str] = {}
+        self._known_as: dict[str, str] = {}
         self._feeds: weakref.WeakSet[BaseFeed] = weakref.WeakSet()
         self._orphans: weakref.WeakSet[BaseFeed] = weakref.WeakSet()
         self._client_lives = True
@@ -30,6 +32,29 @@ class OpenRequests:
         """Add a request that this client started."""
         with self._lock:
             self._started[handle] = None
+
+    def holds(self, handle: str) -> bool:
+        """Return whether this client started a request and has not released it."""
+        with self._lock:
+            return handle in self._started
+
+    def moved(self, handle: str, current: str) -> None:
+        """Record under which handle a request runs now, unless it was released; `handle` is its caller's."""
+        with self._lock:
+            if handle in self._started:
+                self._known_as.pop(self._moved.get(handle, ""), None)
+                self._moved[handle] = current
+                self._known_as[current] = handle
+
+    def current(self, handle: str) -> str:
+        """Return the handle under which a request runs now; `handle` is its caller's."""
+        with self._lock:
+            return self._moved.get(handle, handle)
+
+    def known_as(self, current: str) -> str:
+        """Return the handle by which the caller knows a request that runs under `current`."""
+        with self._lock:
+            return self._known_as.get(current, current)
 
     def unreleased(self) -> list[str]:
         """Return the handles of started, unreleased requests, oldest first."""
@@ -75,6 +100,7 @@ class OpenRequests:
         """Remove a released request; its queues raise RequestReleasedError from now on."""
         with self._lock:
             self._started.pop(handle, None)
+            self._known_as.pop(self._moved.pop(handle, ""), None)
         for feed in self.feeds(handle):
             feed.release()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace_proto.v1 import request_pb2
 from headrace_proto.v1 import request_service_pb2 as wire
 
 from headrace._api.model_calls import ModelCalls
@@ -90,7 +91,7 @@ class RequestCalls(ModelCalls):
         request = calls.sync_request(handle, model)
 
         def ended(answer: wire.SyncRequestResponse) -> list[RequestInfo]:
-            for state in answer.requests:
+            for state in map(self._known, answer.requests):
                 self._connection.requests.observe(state.request.handle, state.sequences)
             return [request_of(state) for state in answer.requests]
 
@@ -167,11 +168,17 @@ class RequestCalls(ModelCalls):
             f"{REQUESTS}/ListRequests",
             request,
             wire.ListRequestsResponse,
-            lambda answer: ([request_of(state) for state in answer.requests], answer.next_page_token),
+            lambda answer: ([request_of(self._known(state)) for state in answer.requests], answer.next_page_token),
             timeout,
         )
 
     def _observed(self, answer: wire.GetRequestResponse) -> wire.GetRequestResponse:
         """Pass a request's state on to its queues, and return the answer."""
-        self._connection.requests.observe(answer.request.request.handle, answer.request.sequences)
+        state = self._known(answer.request)
+        self._connection.requests.observe(state.request.handle, state.sequences)
         return answer
+
+    def _known(self, state: request_pb2.RequestState) -> request_pb2.RequestState:
+        """Set the handle by which the caller knows a request, which may have moved; return its state."""
+        state.request.handle = self._connection.requests.known_as(state.request.handle)
+        return state

@@ -9,6 +9,7 @@ from typing import Unpack
 from headrace_proto.v1 import request_pb2
 from headrace_proto.v1 import request_service_pb2 as wire
 
+from headrace._api.handing_over import handover_of
 from headrace._api.open_queue import open_queue
 from headrace._api.release import RELEASE_TIMEOUT, SILENT_AFTER, try_release
 from headrace._api.request_calls import RequestCalls
@@ -76,20 +77,26 @@ class StartCalls(RequestCalls):
         self, request: wire.StartRequestRequest, timeout: float | None, *, generated_id: bool
     ) -> tuple[str, ResultQueue]:
         """Start a request. `generated_id`: its id was generated here, which the async client needs to know."""
+        sent = wire.StartRequestRequest()
+        sent.CopyFrom(request)
         return self._quick_call(
             f"{REQUESTS}/StartRequest",
             request,
             wire.StartRequestResponse,
-            self._started,
+            partial(self._started, sent, self._connection.clock.monotonic()),
             timeout,
             request_id=request.request_id,
             before_retry=lambda attempt: setattr(request, "attempt", request.attempt + 1),
         )
 
-    def _started(self, answer: wire.StartRequestResponse) -> tuple[str, ResultQueue]:
-        accepted = answer.request
-        self._connection.requests.started(accepted.handle)
-        queues = [open_queue(self._connection, accepted, index, first=True) for index in calls.indices(accepted)]
+    def _started(
+        self, request: wire.StartRequestRequest, begun: float, answer: wire.StartRequestResponse
+    ) -> tuple[str, ResultQueue]:
+        accepted, connection = answer.request, self._connection
+        connection.requests.started(accepted.handle)
+        handover = handover_of(connection, request, accepted, begun)
+        indices = calls.indices(accepted)
+        queues = [open_queue(connection, accepted, index, first=True, handover=handover) for index in indices]
         if len(queues) > 1:
             ResultQueue.join(queues)
         return accepted.handle, queues[0]

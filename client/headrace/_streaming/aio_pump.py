@@ -60,11 +60,11 @@ class AsyncPump:
             self._feed.fail(InternalServerError(f"reading results failed: {bug!r}"))
         finally:
             # This runs too when the loop ends before the client is closed.
-            if not self._reader.over:
+            if self._reader.unfilled:
                 self._feed.stop()
 
     def _moved(self) -> None:
-        if self._reader.over and self._stream is not None:
+        if self._stream is not None and not self._reader.unfilled:
             self._stream.cancel()
 
     async def _attempt(self) -> None:
@@ -90,7 +90,7 @@ class AsyncPump:
 
     async def _recover(self, error: HeadraceError) -> None:
         deadline = Deadline(self._clock, self._feed.broken(error, self._recovery))
-        while not self._reader.over and not deadline.passed:
+        while self._reader.unfilled and not deadline.passed:
             await self._clock.wait(self._feed.changed, deadline.left())
 
     async def _wait_for_window(self) -> bool:
@@ -100,7 +100,7 @@ class AsyncPump:
             if feed.window_closed:
                 await self._clock.wait(feed.changed, POLL_INTERVAL)
             if not feed.window_closed:
-                return not self._reader.over
+                return self._reader.unfilled
             # Status and length of an unread queue are kept current too.
             with feed.polling():
                 if (info := await self._poll()) is not None:

@@ -15,7 +15,7 @@ from headrace import types
 from headrace._base.deadline import Deadline
 from headrace._base.retry import Clock
 from headrace._streaming.reader import SequenceReader
-from headrace._streaming.recovery import Recovery
+from headrace._streaming.recovery import Recovery, as_loss
 from headrace.errors import HeadraceError, NotFoundError
 
 Answer = TypeVar("Answer")
@@ -53,6 +53,8 @@ class BaseFeed:
     Attributes:
         moved: called, with the lock held, after the reader was read or needs no more results. The stream that fills
             the reader sets it.
+        adrift: called, with the lock held, while the reader's sequence is adrift. Who hands it over sets it.
+        current: handle of the request where it runs now; `handle` is the one that its caller knows.
     """
 
     def __init__(self, reader: SequenceReader, news: News, *, handle: str, index: int, request_id: str) -> None:
@@ -60,7 +62,9 @@ class BaseFeed:
         self.handle = handle
         self.index = index
         self.request_id = request_id
+        self.current = handle
         self.moved: Callable[[], None] = _nothing
+        self.adrift: Callable[[], None] = _nothing
         self._news = news
 
     # A read calls `_begin`, waits while `_unanswered`, and calls `_take`.
@@ -121,6 +125,7 @@ class BaseFeed:
 
     def broken(self, error: HeadraceError, recovery: Recovery) -> float:
         """Return the seconds until the reader's own stream, which broke, is opened again; fail the reader if never."""
+        error = as_loss(error, self.reader)
         delay = recovery.delay(error)
         if delay is None:
             self.fail(error)
@@ -131,7 +136,7 @@ class BaseFeed:
     @property
     def window_closed(self) -> bool:
         """True if results must be read before more are fetched; the lock is held."""
-        return not self.reader.window_open and not self.reader.over
+        return not self.reader.window_open and self.reader.unfilled
 
     def fail(self, error: HeadraceError) -> None:
         """End the reader with an error, once what has arrived is read."""
@@ -153,7 +158,10 @@ class BaseFeed:
         """Wake waiting reads after a change of the reader; the lock is held."""
         if self.reader.settled:
             # The stream that filled the reader refers to the feed: drop the cycle, which would keep the client alive.
+            self.moved = self.adrift = _nothing
+        elif self.reader.adrift:
             self.moved = _nothing
+            self.adrift()
         self._news.notify_all()
 
     def _moved(self) -> None:

@@ -64,7 +64,7 @@ class Pump:
         self._thread.start()
 
     def _moved(self) -> None:
-        if self._reader.over and self._stream is not None:
+        if self._stream is not None and not self._reader.unfilled:
             self._stream.cancel()
 
     def _run(self) -> None:
@@ -111,7 +111,7 @@ class Pump:
     def _recover(self, error: HeadraceError) -> None:
         deadline = Deadline(self._clock, self._feed.broken(error, self._recovery))
         with self._changed:
-            while not self._reader.over and not deadline.passed:
+            while self._reader.unfilled and not deadline.passed:
                 self._clock.wait(self._changed, deadline.left())
 
     def _wait_for_window(self) -> bool:
@@ -122,7 +122,7 @@ class Pump:
                 if feed.window_closed:
                     self._clock.wait(self._changed, POLL_INTERVAL)
                 if not feed.window_closed:
-                    return not self._reader.over
+                    return self._reader.unfilled
             # Status and length of an unread queue are kept current too.
             with feed.polling():
                 if (info := self._poll()) is not None:

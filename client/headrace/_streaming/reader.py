@@ -5,11 +5,14 @@ from __future__ import annotations
 from headrace_proto.v1 import request_pb2, request_service_pb2
 
 from headrace import types
+from headrace._streaming.delivered import Delivered
 from headrace._streaming.reads import Reads
 from headrace._values.convert import error_of, merge_elements, status_of
 from headrace._values.integrity import checksum, columns_fit
 from headrace._values.parts import Part, part_of
 from headrace.errors import EngineLostError, HeadraceError, InternalServerError, RequestReleasedError, UnavailableError
+
+_ENDS_OF_ENGINES = frozenset({request_pb2.FINISH_REASON_DRAINED, request_pb2.FINISH_REASON_ENGINE_LOST})
 
 WINDOW = 4096
 """Maximum number of unread tokens; more are fetched only once these are read."""
@@ -24,10 +27,14 @@ class SequenceReader:
     Args:
         position: position of the first token to read.
         request_id: id of the request, for errors.
+        delivered: where to keep what another engine needs to continue the sequence; None: it is not handed over.
     """
 
-    def __init__(self, position: int = 0, request_id: str = "") -> None:
+    def __init__(self, position: int = 0, request_id: str = "", delivered: Delivered | None = None) -> None:
         self._request_id = request_id
+        self._delivered = delivered
+        self._drained: request_pb2.EndRecord | None = None
+        self._lost: HeadraceError | None = None
         self._parts: list[Part] = []
         self._taken = position
         self._arrived = position
@@ -85,10 +92,19 @@ class SequenceReader:
         self._parts.append(part)
         self._arrived += len(part.ids)
         self._checksum = part.after
+        if self._delivered is not None:
+            self._delivered.add(part.ids)
 
     def finish(self, end: request_pb2.EndRecord) -> None:
-        """Apply the end record; ignore a second one. Raises as `feed`."""
+        """Apply the end record; ignore a second one. Raises as `feed`.
+
+        The end that a draining engine gives a sequence which can be handed over is not that of the sequence.
+        """
         if self._end is not None:
+            return
+        if self._delivered is not None and end.finish_reason in _ENDS_OF_ENGINES:
+            self._drained = end
+            self._delivered.learn(end.stat)
             return
         self._check_end(end, self._arrived, self._checksum)
         self._end = end
@@ -107,16 +123,24 @@ class SequenceReader:
         self._produced = max(self._produced, info.generated_length)
         if info.HasField("prefix"):
             self._prefix = info.prefix
+        if self._delivered is not None and info.HasField("stat"):
+            self._delivered.learn(info.stat)
         if info.HasField("end"):
             self.finish(info.end)
         else:
             self._advance(info.status)
 
     def fail(self, error: HeadraceError) -> None:
-        """End the sequence with an error, which reads raise once everything that has arrived is read."""
+        """End the sequence with an error, which reads raise once everything that has arrived is read.
+
+        A sequence that can be handed over does not end with the loss of its engine: it is adrift.
+        """
         if isinstance(error, RequestReleasedError):
             self.release()
         if self.over:
+            return
+        if self._delivered is not None and isinstance(error, EngineLostError):
+            self._lost = error
             return
         reason = request_pb2.FINISH_REASON_ERROR
         if isinstance(error, EngineLostError):
@@ -127,6 +151,21 @@ class SequenceReader:
             status=request_pb2.GENERATE_STATUS_INTERNAL_ERROR, finish_reason=reason, position=self._arrived
         )
         self._status = self._end.status
+
+    def land(self) -> None:
+        """Continue at `position`, since another engine has taken over; forget the end of an unfinished sequence."""
+        self._lost = self._drained = self._interruption = None
+        if self._end is not None:
+            self._end, self._tail, self._error = None, "", None
+            self._status, self._produced = request_pb2.GENERATE_STATUS_GENERATING, self._arrived
+
+    def strand(self, error: HeadraceError) -> None:
+        """End the sequence, which no other engine continues: as its engine ended it, if all of that arrived."""
+        drained, self._delivered, self._drained, self._lost = self._drained, None, None, None
+        if drained is not None and drained.position == self._arrived:
+            self.finish(drained)
+        else:
+            self.fail(error)
 
     def interrupt(self, error: HeadraceError) -> None:
         """Have the next read raise an error once, unless there is something to read; results may follow later."""
@@ -150,6 +189,39 @@ class SequenceReader:
     def position(self) -> int:
         """Position of the next token to fetch."""
         return self._arrived
+
+    @property
+    def adrift(self) -> bool:
+        """True if the engine is lost, or drained and read to its end, and another one has to continue the sequence."""
+        if self.over:
+            return False
+        drained = self._drained is not None and self._arrived >= self._drained.position
+        return drained or self._lost is not None
+
+    @property
+    def loss(self) -> HeadraceError | None:
+        """The loss of the engine; None while it is not lost."""
+        return self._lost
+
+    def resumed(self, index: int) -> request_pb2.ResumedSequence:
+        """Return what another engine is told of the sequence, which can be handed over; `index` is its index."""
+        delivered = self._delivered or Delivered()
+        return delivered.resumed(index, ended=self._end is not None)
+
+    @property
+    def drained(self) -> bool:
+        """True if its engine has ended the sequence because it shuts down."""
+        return self._drained is not None
+
+    @property
+    def movable(self) -> bool:
+        """True if the sequence can be handed over to another engine."""
+        return self._delivered is not None
+
+    @property
+    def unfilled(self) -> bool:
+        """True if a stream should fill the reader: more is needed, and there is an engine to get it from."""
+        return not (self.over or self.adrift)
 
     @property
     def complete(self) -> bool:
@@ -275,6 +347,8 @@ class SequenceReader:
         # The numbers of statuses increase over time; terminal ones come with the end record only.
         if self._end is None and self._status < status < request_pb2.GENERATE_STATUS_FINISHED:
             self._status = status
+            if self._delivered is not None:
+                self._delivered.began()
 
     def _take(self, tail: str) -> types.GeneratedElements:
         parts, position = self._parts, self._taken

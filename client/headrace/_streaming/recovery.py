@@ -6,7 +6,8 @@ import logging
 
 from headrace._base.retry import RetryPolicy, Time, retry_delay
 from headrace._transport.transport import STATUS_LOST
-from headrace.errors import HeadraceError, OverloadedError, UnavailableError
+from headrace._streaming.reader import SequenceReader
+from headrace.errors import EngineLostError, HeadraceError, OverloadedError, UnavailableError
 
 # Codes that proxies and dying processes cause, without a reason of Headrace's: another stream may succeed.
 _SUSPECT = frozenset({"CANCELLED", "UNKNOWN", "INTERNAL", "ABORTED", "RESOURCE_EXHAUSTED", "DATA_LOSS"})
@@ -14,6 +15,9 @@ _SUSPECT_LIMIT = 3
 
 # The attempt after a first failure often succeeds, at another address or a restarted server, so log the second.
 _LOGGED_FAILURE = 2
+
+_NO_ANSWER = frozenset({"UNAVAILABLE", STATUS_LOST})
+_UNREACHABLE = frozenset({"ENGINE_UNREACHABLE", "DRAINING"})
 
 logger = logging.getLogger(__name__)
 
@@ -72,3 +76,22 @@ class Recovery:
     def too_long(self) -> bool:
         """True if failures have lasted long enough to raise them to readers."""
         return self._since is not None and self._clock.monotonic() - self._since >= self._policy.give_up_after
+
+
+def as_loss(error: HeadraceError, reader: SequenceReader) -> HeadraceError:
+    """Return the loss of the engine that a failure means for a sequence which can be handed over; else the failure.
+
+    A gateway says of an engine that does not answer whether it counts as lost. One that drains has nothing more to give
+    once it cannot be read any more.
+    """
+    if not reader.movable or error.reason not in _UNREACHABLE:
+        return error
+    lost = error.details.get("metadata", {}).get("lost") == "true"
+    if not (lost or reader.drained):
+        return error
+    return EngineLostError(error.message, reason=error.reason, request_id=error.request_id, details=error.details)
+
+
+def unanswered(error: HeadraceError) -> bool:
+    """Return whether a call failed because no server was reached, rather than by what one answered."""
+    return isinstance(error, UnavailableError) and error.reason in _NO_ANSWER

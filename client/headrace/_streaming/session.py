@@ -65,7 +65,7 @@ class ClientSession:
         """Acknowledge or detach a sequence whose reader was read or needs no more results."""
         if subscription not in self._subscriptions:
             return
-        if subscription.reader.settled:
+        if subscription.reader.settled or subscription.reader.adrift:
             self.remove(subscription)
         elif subscription.channel is not None and (gain := subscription.gain) > 0:
             self._moved[subscription] = None

@@ -8,7 +8,7 @@ from headrace_proto.v1 import request_pb2, session_pb2, status_pb2
 
 from headrace._streaming.feed import BaseFeed
 from headrace._streaming.reader import WINDOW, SequenceReader
-from headrace._streaming.recovery import Recovery
+from headrace._streaming.recovery import Recovery, as_loss
 from headrace._values.parts import Part
 from headrace._values.wire_errors import error_from_status
 from headrace.errors import HeadraceError
@@ -118,7 +118,7 @@ class Subscription:
     def refused(self, status: status_pb2.Status, now: float) -> None:
         """Schedule another attempt after a failed attachment, or fail the reader if the error is final."""
         self.channel = None
-        error = error_from_status(status, request_id=self.request_id, handle=self.handle)
+        error = as_loss(error_from_status(status, request_id=self.request_id, handle=self.handle), self.reader)
         delay = self._recovery.delay(error)
         if delay is None:
             self.reader.fail(error)
@@ -146,7 +146,7 @@ def subscription_of(feed: BaseFeed, recovery: Recovery, fallback: Callable[[], N
     return Subscription(
         feed.reader,
         recovery,
-        handle=feed.handle,
+        handle=feed.current,
         index=feed.index,
         request_id=feed.request_id,
         changed=feed.touched,

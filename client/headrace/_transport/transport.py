@@ -14,7 +14,7 @@ from headrace_proto.wire.transport import ENTRY_POINTS, CallError, Transport
 
 from headrace._values.refusals import unknown_name
 
-_CLIENT_KEYWORDS = ("address", "timeout", "owner", "retry", "clock")
+_CLIENT_KEYWORDS = ("address", "timeout", "owner", "retry", "handover", "clock")
 
 
 STATUS_LOST = "STATUS_LOST"

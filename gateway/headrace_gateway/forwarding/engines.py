@@ -24,6 +24,7 @@ from headrace_proto.v1 import (
 )
 
 from headrace_gateway import API_VERSION, status
+from headrace_gateway.forwarding.liveness import LOST_SECONDS, Liveness
 from headrace_gateway.forwarding.load import EngineLoad
 from headrace_gateway.forwarding.rewrite import readdress
 from headrace_gateway.options import EngineAddress
@@ -61,6 +62,11 @@ class EngineView:
     problem: str = "not polled yet"
     info: engine_service_pb2.GetServerInfoResponse | None = None
     models: Mapping[str, model_pb2.ModelInfo] = field(default_factory=dict)
+
+    @property
+    def refused(self) -> bool:
+        """True if nothing listens at its address, as last polled."""
+        return "Connection refused" in self.problem
 
     @property
     def instance_id(self) -> str:
@@ -115,6 +121,8 @@ class Engine:
         turn: serial number of its last choice; the lowest was chosen longest ago.
         wake: set it to poll at once.
         reached: set while it is reachable.
+        missing: set while it is lost.
+        liveness: when it was last heard of.
     """
 
     def __init__(self, address: EngineAddress, poll_timeout: float, on_poll: Callable[[], None]) -> None:
@@ -129,6 +137,8 @@ class Engine:
         self.turn = 0
         self.wake = asyncio.Event()
         self.reached = asyncio.Event()
+        self.missing = asyncio.Event()
+        self.liveness = Liveness()
         self._timeout = poll_timeout
         self._on_poll = on_poll
         self._polling = asyncio.Lock()
@@ -159,7 +169,21 @@ class Engine:
         if self.view.reachable and not await self._connected():
             self.suspect("no connection")
         if not self.view.reachable:
-            raise status.engine_unreachable(self.name, reached=False)
+            raise self.unreachable(reached=False)
+
+    @property
+    def lost(self) -> bool:
+        """True if it counts as lost, and is not just slow: its port is closed, or nothing was heard of it for long.
+
+        An engine that drains has closed its port, but still has a session stream.
+        """
+        if self.view.reachable:
+            return False
+        return (self.view.refused and not self.load.followed) or self.liveness.silence >= LOST_SECONDS
+
+    def unreachable(self, *, reached: bool) -> status.CallError:
+        """Return the failure of a call to it while it does not answer; `reached`: the call may have arrived."""
+        return status.engine_unreachable(self.name, reached=reached, lost=self.lost)
 
     def suspect(self, problem: str) -> None:
         """Mark the engine unreachable after a failed call, and poll it at once; nothing is placed there until then."""
@@ -182,6 +206,8 @@ class Engine:
             view = await self._query()
         except grpc.aio.AioRpcError as error:
             view = replace(self.view, reachable=False, problem=await self._problem(error))
+        else:
+            self.liveness.heard()
         self.load.counted(begun)
         self._update(view)
 
@@ -213,6 +239,9 @@ class Engine:
         elif not view.reachable and (old.reachable or old.problem != view.problem):
             log.warning("engine_unreachable", engine=self.name, address=str(self.address), problem=view.problem)
         (self.reached.set if view.reachable else self.reached.clear)()
+        (self.missing.set if self.lost else self.missing.clear)()
+        if not view.reachable:
+            self.liveness.give_up()
         self._on_poll()
 
 

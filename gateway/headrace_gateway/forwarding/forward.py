@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import secrets
 import time
@@ -13,6 +14,7 @@ from headrace_proto.server.interceptor import Context
 
 from headrace_gateway import status
 from headrace_gateway.forwarding.engines import Engine
+from headrace_gateway.forwarding.liveness import LOST_SECONDS
 from headrace_gateway.forwarding.rewrite import readdress
 
 PASSED_METADATA = frozenset({"authorization", "traceparent"})
@@ -47,13 +49,14 @@ class Forward:
         """Return the seconds until the client's deadline; None without one."""
         return None if self._expires is None else max(self._expires - time.monotonic(), 0.0)
 
-    async def ask(self, engine: Engine, method: Any, request: Any) -> Any:
+    async def ask(self, engine: Engine, method: Any, request: Any, patience: float = LOST_SECONDS) -> Any:
         """Make a unary call.
 
         Args:
             engine: engine to call.
             method: method of its stub.
             request: sent unchanged.
+            patience: seconds without a sign of life of an engine that does not answer polls, after which to give up.
 
         Returns:
             The answer, with the engine's name in the gateway's list filled in.
@@ -62,10 +65,16 @@ class Forward:
             CallError: the engine's failure, or ENGINE_UNREACHABLE.
         """
         await engine.reach()
-        try:
-            answer = await method(request, timeout=self.remaining(), metadata=self.metadata)
-        except grpc.aio.AioRpcError as error:
-            raise failure_of(engine, error) from error
+        call = method(request, timeout=self.remaining(), metadata=self.metadata)
+        with engine.liveness.waiting(call, patience) as wait:
+            try:
+                answer = await call
+            except grpc.aio.AioRpcError as error:
+                raise failure_of(engine, error) from error
+            except asyncio.CancelledError:
+                if not wait.given_up or _cancelling():
+                    raise
+                raise engine.unreachable(reached=True) from None
         return readdress(answer, engine.name)
 
     async def stream(self, engine: Engine, method: Any, request: Any) -> AsyncGenerator[Any, None]:
@@ -79,6 +88,11 @@ class Forward:
             raise failure_of(engine, error) from error
         finally:
             call.cancel()
+
+
+def _cancelling() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _anonymous(peer: str) -> str:
@@ -96,6 +110,6 @@ def failure_of(engine: Engine, error: grpc.aio.AioRpcError) -> status.CallError:
     broken = failure.code in _BROKEN or error.details() == _LOST_STATUS
     if not failure.reason and broken:
         engine.suspect(f"{error.code().name}: {error.details()}")
-        return status.engine_unreachable(engine.name, reached=True)
+        return engine.unreachable(reached=True)
     readdress(failure.status, engine.name)
     return failure

@@ -92,7 +92,7 @@ class Keys:
                 return failure
         for engine in self._pool.engines:
             if not engine.view.reachable:
-                return status.engine_unreachable(engine.name, reached=True)
+                return engine.unreachable(reached=True)
         released = [failure for failure in failures if _released_handover(failure) is not None]
         unknown = status.unknown_request(request_id)
         return max(released, key=lambda failure: _released_handover(failure) or 0, default=unknown)

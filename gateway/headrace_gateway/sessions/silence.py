@@ -34,6 +34,10 @@ class Silence:
             self._timer.cancel()
         self._check()
 
+    def expire(self) -> None:
+        """Count the stream as silent now."""
+        self._limit.reschedule(self._loop.time())
+
     async def __aenter__(self) -> Self:
         await self._limit.__aenter__()
         self._check()

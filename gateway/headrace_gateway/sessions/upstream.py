@@ -14,7 +14,7 @@ from headrace_proto.pure.faults import is_fault
 from headrace_proto.server.logs import logger
 from headrace_proto.v1 import session_pb2 as wire
 
-from headrace_gateway import __version__, status
+from headrace_gateway import __version__
 from headrace_gateway.faults import defect
 from headrace_gateway.forwarding.engines import Engine
 from headrace_gateway.forwarding.forward import failure_of
@@ -60,6 +60,7 @@ class EngineLink:
             self._opened = self._leaving = False
             failure = await self._run_stream()
             self._engine.load.lost()
+            failure = await self._judged(failure)
             channels, self.channels = self.channels, self._new_channels()
             self._work.clear()
             emit = log.warning if self._opened or channels.readers else log.debug
@@ -68,6 +69,13 @@ class EngineLink:
                 await asyncio.sleep(0)
             pause = self._limits.reopen_seconds if self._opened else min(pause * 2, self._limits.reopen_at_most)
             await asyncio.sleep(pause)
+
+    async def _judged(self, failure: CallError) -> CallError:
+        """Return a failure to reach the engine with what a poll finds out about it: whether it is lost."""
+        if failure.reason != "ENGINE_UNREACHABLE":
+            return failure
+        await self._engine.refresh()
+        return self._engine.unreachable(reached=True)
 
     async def _wait_until_needed(self) -> None:
         """Wait until the engine can be reached, or a reader attaches."""
@@ -94,7 +102,7 @@ class EngineLink:
             if not is_fault(error):
                 raise
             return defect("Session", error)
-        return status.engine_unreachable(self._engine.name, reached=True)
+        return self._engine.unreachable(reached=True)
 
     async def _stream(self) -> None:
         call = self._engine.requests.Session()
@@ -103,11 +111,14 @@ class EngineLink:
         first.options.load = True
         await call.write(first)
         writing = asyncio.create_task(self._write(call))
+        watching: asyncio.Task[None] | None = None
         pinging: asyncio.Task[None] | None = None
         try:
             async with Silence(self._limits.ping_timeout) as silence:
+                watching = asyncio.create_task(self._end_when_missing(silence))
                 while (response := await call.read()) is not grpc.aio.EOF:
                     silence.heard()
+                    self._engine.liveness.heard()
                     if response.HasField("opened"):
                         silence.allow(_seconds(response.opened.ping_timeout, self._limits.ping_timeout))
                         interval = _seconds(response.opened.ping_interval, self._limits.ping_interval)
@@ -116,7 +127,12 @@ class EngineLink:
                     self._receive(response)
         finally:
             call.cancel()
-            await _ended(writing, pinging)
+            await _ended(writing, watching, pinging)
+
+    async def _end_when_missing(self, silence: Silence) -> None:
+        """End the stream once polls have found that the engine is lost."""
+        await self._engine.missing.wait()
+        silence.expire()
 
     def _receive(self, response: wire.SessionResponse) -> None:
         leaving, load = response.HasField("closing"), list(response.load)

@@ -33,7 +33,10 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def client(server: ScriptedServer, clock: FakeClock) -> Iterator[Client]:
-    """A client of the scripted server; closed, not left, so that nothing is released behind the test's back."""
-    client = Client(server.address, clock=clock)
+    """A client of the scripted server; closed, not left, so that nothing is released behind the test's back.
+
+    It hands nothing over: `api/test_handover.py` does.
+    """
+    client = Client(server.address, clock=clock, handover=False)
     yield client
     client.close()

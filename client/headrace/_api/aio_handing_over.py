@@ -1,0 +1,83 @@
+"""Handing requests over to other engines, in tasks of the event loop."""
+
+from __future__ import annotations
+
+from headrace_proto.v1 import request_pb2
+from headrace_proto.v1 import request_service_pb2 as wire
+
+from headrace._api.aio_connection import AsyncConnection
+from headrace._api.release import RELEASE_TIMEOUT
+from headrace._base.leftovers import SWEEP_SECONDS
+from headrace._base.retry import ONCE
+from headrace._streaming.handover import Handover
+from headrace._streaming.recovery import unanswered
+from headrace._values.calls import REQUESTS
+from headrace.errors import DeadlineError, HeadraceError, UnavailableError
+
+
+def async_handover_of(
+    connection: AsyncConnection, request: wire.StartRequestRequest, accepted: request_pb2.AcceptedRequest, begun: float
+) -> Handover | None:
+    """Return what moves a started request to another engine; None if the client hands nothing over."""
+    if not connection.hands_over:
+        return None
+
+    def move(handover: Handover) -> None:
+        if not connection.ending:
+            connection.moves.spawn(_move(connection, handover), "headrace-handover")
+
+    return Handover(request, accepted, move, clock=connection.clock, begun=begun)
+
+
+async def _move(connection: AsyncConnection, handover: Handover) -> None:
+    try:
+        accepted = await _start(connection, handover, handover.start())
+        handover.accept(accepted)
+        connection.requests.moved(handover.handle, accepted.handle)
+    except HeadraceError as error:
+        handover.give_up(error)
+    for handle in handover.unread(held=connection.requests.holds(handover.handle)):
+        if connection.leftovers.add(handle):
+            connection.moves.spawn(_sweep(connection), "headrace-sweep")
+
+
+async def _start(
+    connection: AsyncConnection, handover: Handover, request: wire.StartRequestRequest
+) -> request_pb2.AcceptedRequest:
+    """Start the request on another engine; wait for a server as long as none is reached."""
+    while True:
+        try:
+            answer = await connection.call(
+                f"{REQUESTS}/StartRequest",
+                request,
+                wire.StartRequestResponse,
+                timeout=connection.timeout,
+                request_id=request.request_id,
+                before_retry=lambda attempt: setattr(request, "attempt", request.attempt + 1),
+                policy=connection.patient,
+            )
+            return answer.request
+        except HeadraceError as error:
+            if not unanswered(error):
+                raise
+            request.attempt += 1
+            handover.interrupt(error)
+
+
+async def _sweep(connection: AsyncConnection) -> None:
+    """Release what was left behind, with one attempt each, until all is released or left to its lease."""
+    while handles := connection.leftovers.due():
+        for handle in handles:
+            await _release(connection, handle)
+        await connection.clock.sleep(SWEEP_SECONDS)
+
+
+async def _release(connection: AsyncConnection, handle: str) -> None:
+    request, answer = wire.ReleaseRequestRequest(handle=handle), wire.ReleaseRequestResponse
+    try:
+        await connection.call(f"{REQUESTS}/ReleaseRequest", request, answer, timeout=RELEASE_TIMEOUT, policy=ONCE)
+    except (UnavailableError, DeadlineError):
+        return
+    except HeadraceError:
+        pass
+    connection.leftovers.done(handle)

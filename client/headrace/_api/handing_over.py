@@ -1,0 +1,96 @@
+"""Handing requests over to other engines, in threads."""
+
+from __future__ import annotations
+
+import weakref
+from functools import partial
+
+from headrace_proto.v1 import request_pb2
+from headrace_proto.v1 import request_service_pb2 as wire
+
+from headrace._api.connection import Connection
+from headrace._api.release import RELEASE_TIMEOUT
+from headrace._base.leftovers import SWEEP_SECONDS, Leftovers
+from headrace._base.retry import ONCE, Clock
+from headrace._streaming.handover import Handover
+from headrace._streaming.recovery import unanswered
+from headrace._values.calls import REQUESTS
+from headrace.errors import DeadlineError, HeadraceError, UnavailableError
+
+
+def handover_of(
+    connection: Connection, request: wire.StartRequestRequest, accepted: request_pb2.AcceptedRequest, begun: float
+) -> Handover | None:
+    """Return what moves a started request to another engine; None if the client hands nothing over."""
+    if not connection.hands_over:
+        return None
+
+    def move(handover: Handover) -> None:
+        connection.movers.submit(partial(_move, connection, handover))
+
+    return Handover(request, accepted, move, clock=connection.clock, begun=begun)
+
+
+def _move(connection: Connection, handover: Handover) -> None:
+    lock = connection.session.lock
+    try:
+        with lock:
+            request = handover.start()
+        accepted = _start(connection, handover, request)
+        with lock:
+            handover.accept(accepted)
+            connection.requests.moved(handover.handle, accepted.handle)
+    except HeadraceError as error:
+        with lock:
+            handover.give_up(error)
+    for handle in handover.unread(held=connection.requests.holds(handover.handle)):
+        if connection.leftovers.add(handle):
+            sweep = partial(_sweep, weakref.ref(connection), connection.leftovers, connection.clock)
+            connection.movers.submit(sweep)
+
+
+def _start(
+    connection: Connection, handover: Handover, request: wire.StartRequestRequest
+) -> request_pb2.AcceptedRequest:
+    """Start the request on another engine; wait for a server as long as none is reached."""
+    while True:
+        try:
+            answer = connection.call(
+                f"{REQUESTS}/StartRequest",
+                request,
+                wire.StartRequestResponse,
+                timeout=connection.timeout,
+                request_id=request.request_id,
+                before_retry=lambda attempt: setattr(request, "attempt", request.attempt + 1),
+                policy=connection.patient,
+            )
+            return answer.request
+        except HeadraceError as error:
+            if not unanswered(error):
+                raise
+            request.attempt += 1
+            with connection.session.lock:
+                handover.interrupt(error)
+
+
+def _sweep(reference: weakref.ref[Connection], leftovers: Leftovers, clock: Clock) -> None:
+    """Release what was left behind, with one attempt each, until all is released or left to its lease."""
+    while handles := leftovers.due():
+        connection = reference()
+        if connection is None or connection.closed:
+            return
+        for handle in handles:
+            _release(connection, handle)
+        del connection
+        clock.sleep(SWEEP_SECONDS)
+
+
+def _release(connection: Connection, handle: str) -> None:
+    request, answer = wire.ReleaseRequestRequest(handle=handle), wire.ReleaseRequestResponse
+    try:
+        connection.call(f"{REQUESTS}/ReleaseRequest", request, answer, timeout=RELEASE_TIMEOUT, policy=ONCE)
+    except (UnavailableError, DeadlineError):
+        return
+    except HeadraceError:
+        pass
+    connection.leftovers.done(handle)
