@@ -18,6 +18,7 @@ from headrace_gateway.forwarding.fan_out import together
 from headrace_gateway.forwarding.forward import Forward
 from headrace_gateway.forwarding.keys import Keys
 from headrace_gateway.forwarding.liveness import START_SECONDS
+from headrace_gateway.forwarding.owed_releases import OwedReleases
 from headrace_gateway.forwarding.paging import merged_page
 from headrace_gateway.forwarding.pool import EnginePool
 from headrace_gateway.forwarding.processors import names_of
@@ -34,10 +35,14 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
         router: places requests.
         calls: knows whether the gateway is stopping.
         sessions: serves session streams.
+        owed: takes releases for engines that are lost.
     """
 
-    def __init__(self, pool: EnginePool, router: Router, calls: LiveCalls, sessions: Sessions) -> None:
+    def __init__(
+        self, pool: EnginePool, router: Router, calls: LiveCalls, sessions: Sessions, owed: OwedReleases
+    ) -> None:
         self._sessions = sessions
+        self._owed = owed
         self._pool = pool
         self._router = router
         self._keys = Keys(pool)
@@ -111,11 +116,19 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
     async def ReleaseRequest(self, request: wire.ReleaseRequestRequest, context: Context) -> Any:
         """Forward the call to the handle's engine, which answers OK even for a handle that it lost.
 
-        The answer is OK too for a text that is not a handle, and for an engine that is not in the list (any more).
+        The answer is OK too for a text that is not a handle, and for an engine that is not in the list (any more). An
+        engine that counts as lost is told when it answers again.
         """
         if not self._router.knows(request.handle):
             return wire.ReleaseRequestResponse()
-        return await self._to_holder("ReleaseRequest", request, context)
+        try:
+            return await self._to_holder("ReleaseRequest", request, context)
+        except CallError as error:
+            engine = self._router.of_handle(request.handle)
+            if error.reason != "ENGINE_UNREACHABLE" or not engine.lost:
+                raise
+            self._owed.add(engine, request.handle, Forward(context).metadata)
+            return wire.ReleaseRequestResponse()
 
     async def SyncRequest(self, request: wire.SyncRequestRequest, context: Context) -> Any:
         """Wait at the handle's engine, or at all engines that have the model."""

@@ -20,6 +20,7 @@ from headrace_proto.v1 import (
 
 from headrace_gateway.engine_servicer import EngineServicer
 from headrace_gateway.forwarding.calls import LiveCalls, StatusInterceptor
+from headrace_gateway.forwarding.owed_releases import OwedReleases
 from headrace_gateway.forwarding.pool import EnginePool
 from headrace_gateway.forwarding.routing import Router
 from headrace_gateway.health import GatewayHealth
@@ -60,6 +61,7 @@ class Gateway:
         self.sessions = Sessions(
             options.name, self._instance_id, self._router.of_handle, self.calls, limits or SessionLimits()
         )
+        self._owed = OwedReleases()
         self._health = GatewayHealth(self.pool)
         self._server = grpc.aio.server(options=_SERVER_OPTIONS, interceptors=[StatusInterceptor(self.calls)])
         self._register()
@@ -93,11 +95,12 @@ class Gateway:
         await self._health.stop()
         await self._server.stop(_CLOSE_SECONDS)
         await self.sessions.close()
+        await self._owed.close()
         await self.pool.close()
         log.info("stopped")
 
     def _register(self) -> None:
-        requests = RequestServicer(self.pool, self._router, self.calls, self.sessions)
+        requests = RequestServicer(self.pool, self._router, self.calls, self.sessions, self._owed)
         facts = EngineServicer(self._options.name, self._instance_id, self.pool, self._router, self.calls)
         model_service_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(self.pool, self.calls), self._server)
         request_service_pb2_grpc.add_RequestServiceServicer_to_server(requests, self._server)

@@ -49,7 +49,7 @@ class AsyncConnection(BaseConnection):
         handover: bool,
         clock: AsyncClock,
     ) -> None:
-        super().__init__(timeout=timeout, owner=owner, policy=policy, handover=handover, clock=clock)
+        super().__init__(timeout=timeout, owner=owner, policy=policy, handover=handover)
         self.clock = clock
         self.home = HomeLoop()
         self.pumps = Tasks()

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from headrace_proto.v1 import request_pb2
 from headrace_proto.v1 import request_service_pb2 as wire
 
 from headrace._api.aio_connection import AsyncConnection
 from headrace._api.release import RELEASE_TIMEOUT
-from headrace._base.leftovers import SWEEP_SECONDS
 from headrace._base.retry import ONCE
 from headrace._streaming.handover import Handover
 from headrace._streaming.recovery import unanswered
 from headrace._values.calls import REQUESTS
-from headrace.errors import DeadlineError, HeadraceError, UnavailableError
+from headrace.errors import HeadraceError
 
 
 def async_handover_of(
@@ -37,8 +38,7 @@ async def _move(connection: AsyncConnection, handover: Handover) -> None:
     except HeadraceError as error:
         handover.give_up(error)
     for handle in handover.unread(held=connection.requests.holds(handover.handle)):
-        if connection.leftovers.add(handle):
-            connection.moves.spawn(_sweep(connection), "headrace-sweep")
+        await _release(connection, handle)
 
 
 async def _start(
@@ -64,20 +64,8 @@ async def _start(
             handover.interrupt(error)
 
 
-async def _sweep(connection: AsyncConnection) -> None:
-    """Release what was left behind, with one attempt each, until all is released or left to its lease."""
-    while handles := connection.leftovers.due():
-        for handle in handles:
-            await _release(connection, handle)
-        await connection.clock.sleep(SWEEP_SECONDS)
-
-
 async def _release(connection: AsyncConnection, handle: str) -> None:
+    """Release a copy that nobody reads, with one attempt: its lease ends it otherwise."""
     request, answer = wire.ReleaseRequestRequest(handle=handle), wire.ReleaseRequestResponse
-    try:
+    with suppress(HeadraceError):
         await connection.call(f"{REQUESTS}/ReleaseRequest", request, answer, timeout=RELEASE_TIMEOUT, policy=ONCE)
-    except (UnavailableError, DeadlineError):
-        return
-    except HeadraceError:
-        pass
-    connection.leftovers.done(handle)

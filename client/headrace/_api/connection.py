@@ -16,8 +16,7 @@ from headrace._base.attempts import Attempts
 from headrace._base.deadline import FOR_EVER
 from headrace._base.fork import check_process, current_process
 from headrace._base.janitor import Janitor
-from headrace._base.leftovers import Leftovers
-from headrace._base.retry import Clock, RetryPolicy, Time
+from headrace._base.retry import Clock, RetryPolicy
 from headrace._base.workers import Workers
 from headrace._streaming.session_driver import SessionDriver
 from headrace._values.refusals import invalid
@@ -38,12 +37,10 @@ class BaseConnection:
         owner: owner of the requests, set in every message that has the field.
         policy: policy for retrying failed calls.
         handover: whether requests continue on another engine when theirs is lost.
-        clock: source of time.
 
     Attributes:
         patient: policy of the calls that hand a request over, for which nobody else would wait.
         hands_over: as `handover`.
-        leftovers: copies of requests that were handed over, which are yet to be released.
     """
 
     _finalizer: weakref.finalize[Any, Any]
@@ -51,14 +48,11 @@ class BaseConnection:
 
     _transport: object
 
-    def __init__(
-        self, *, timeout: float | None, owner: str, policy: RetryPolicy, handover: bool, clock: Time
-    ) -> None:
+    def __init__(self, *, timeout: float | None, owner: str, policy: RetryPolicy, handover: bool) -> None:
         self.timeout = timeout
         self.policy = policy
         self.patient = replace(policy, retry_overload=True)
         self.hands_over = handover
-        self.leftovers = Leftovers(clock)
         self.requests = OpenRequests()
         self._owner = owner
 
@@ -122,7 +116,7 @@ class Connection(BaseConnection):
         handover: bool,
         clock: Clock,
     ) -> None:
-        super().__init__(timeout=timeout, owner=owner, policy=policy, handover=handover, clock=clock)
+        super().__init__(timeout=timeout, owner=owner, policy=policy, handover=handover)
         self.clock = clock
         self.janitor = Janitor()
         self.movers = Workers("headrace-handover", _MOVERS)
@@ -221,9 +215,7 @@ def client_name() -> str:
     return f"headrace {__version__}"
 
 
-def _shut_down(
-    janitor: Janitor, movers: Workers, session: SessionDriver, transport: Transport, process: int
-) -> None:
+def _shut_down(janitor: Janitor, movers: Workers, session: SessionDriver, transport: Transport, process: int) -> None:
     # This runs too when a forked child exits; the threads and connections belong to the parent.
     if process == current_process():
         janitor.stop()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
+from contextlib import suppress
 from functools import partial
 
 from headrace_proto.v1 import request_pb2
@@ -10,12 +10,11 @@ from headrace_proto.v1 import request_service_pb2 as wire
 
 from headrace._api.connection import Connection
 from headrace._api.release import RELEASE_TIMEOUT
-from headrace._base.leftovers import SWEEP_SECONDS, Leftovers
-from headrace._base.retry import ONCE, Clock
+from headrace._base.retry import ONCE
 from headrace._streaming.handover import Handover
 from headrace._streaming.recovery import unanswered
 from headrace._values.calls import REQUESTS
-from headrace.errors import DeadlineError, HeadraceError, UnavailableError
+from headrace.errors import HeadraceError
 
 
 def handover_of(
@@ -44,9 +43,7 @@ def _move(connection: Connection, handover: Handover) -> None:
         with lock:
             handover.give_up(error)
     for handle in handover.unread(held=connection.requests.holds(handover.handle)):
-        if connection.leftovers.add(handle):
-            sweep = partial(_sweep, weakref.ref(connection), connection.leftovers, connection.clock)
-            connection.movers.submit(sweep)
+        _release(connection, handle)
 
 
 def _start(
@@ -73,24 +70,8 @@ def _start(
                 handover.interrupt(error)
 
 
-def _sweep(reference: weakref.ref[Connection], leftovers: Leftovers, clock: Clock) -> None:
-    """Release what was left behind, with one attempt each, until all is released or left to its lease."""
-    while handles := leftovers.due():
-        connection = reference()
-        if connection is None or connection.closed:
-            return
-        for handle in handles:
-            _release(connection, handle)
-        del connection
-        clock.sleep(SWEEP_SECONDS)
-
-
 def _release(connection: Connection, handle: str) -> None:
+    """Release a copy that nobody reads, with one attempt: its lease ends it otherwise."""
     request, answer = wire.ReleaseRequestRequest(handle=handle), wire.ReleaseRequestResponse
-    try:
+    with suppress(HeadraceError):
         connection.call(f"{REQUESTS}/ReleaseRequest", request, answer, timeout=RELEASE_TIMEOUT, policy=ONCE)
-    except (UnavailableError, DeadlineError):
-        return
-    except HeadraceError:
-        pass
-    connection.leftovers.done(handle)

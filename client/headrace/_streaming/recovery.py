@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 
 from headrace._base.retry import RetryPolicy, Time, retry_delay
-from headrace._transport.transport import STATUS_LOST
 from headrace._streaming.reader import SequenceReader
+from headrace._transport.transport import STATUS_LOST
 from headrace.errors import EngineLostError, HeadraceError, OverloadedError, UnavailableError
 
 # Codes that proxies and dying processes cause, without a reason of Headrace's: another stream may succeed.

@@ -25,6 +25,9 @@ from headrace_gateway.status import CallError
 
 log = logger(__name__)
 
+_JUDGE_SECONDS = 1.0
+"""Seconds that readers of a broken stream wait for a poll: a closed port refuses it at once, a stopped one never."""
+
 
 class EngineLink:
     """The stream to one engine, reopened when it breaks. The engine's messages are always read at once.
@@ -74,7 +77,9 @@ class EngineLink:
         """Return a failure to reach the engine with what a poll finds out about it: whether it is lost."""
         if failure.reason != "ENGINE_UNREACHABLE":
             return failure
-        await self._engine.refresh()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_JUDGE_SECONDS):
+                await self._engine.refresh()
         return self._engine.unreachable(reached=True)
 
     async def _wait_until_needed(self) -> None:

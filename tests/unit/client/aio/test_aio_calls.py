@@ -370,7 +370,7 @@ async def test_leaving_releases_all_but_what_a_lost_engine_held(
     server.expect("GeneratedElements", [tokens(IDS), ended(IDS, record=end)], when=lambda r: r.handle == "a/b/1")
     server.expect("GeneratedElements", [Hang()], when=lambda r: r.handle == "c/d/2")
     server.expect("ReleaseRequest", Failure(grpc.StatusCode.UNAVAILABLE, reason="ENGINE_UNREACHABLE"), RELEASED)
-    async with AsyncClient(server.address) as client:
+    async with AsyncClient(server.address, handover=False) as client:
         _, queue = await client.start_request("smol", "Hello")
         assert [elements async for elements in queue]
         await client.start_request("smol", "Hello")

@@ -98,7 +98,7 @@ def test_leaving_the_client_skips_a_lost_engine(server: ScriptedServer, caplog: 
     server.expect("GeneratedElements", [tokens(IDS), ended(IDS, record=drained)], when=lambda r: r.handle == "a/b/1")
     server.expect("GeneratedElements", [Hang()], when=lambda r: r.handle == "c/d/2")
     server.expect("ReleaseRequest", GONE, RELEASED)
-    with Client(server.address) as client:
+    with Client(server.address, handover=False) as client:
         _, queue = client.start_request("smol", "Hi")
         assert list(queue)
         client.start_request("smol", "Hi")

@@ -77,7 +77,7 @@ def test_a_request_lost_with_its_engine_is_asked_for_once(
     end = end_record([1, 2], status=INTERRUPTED, finish_reason=DRAINED)
     server.expect("GeneratedElements", [tokens([1, 2]), ended([1, 2], record=end)])
     server.expect("ReleaseRequest", gone)
-    with Client(server.address) as client:
+    with Client(server.address, handover=False) as client:
         stream = client.generate("smol", "Hi")
         assert "".join(stream)
         assert stream.queue.finish_reason == "DRAINED"

@@ -257,14 +257,15 @@ def test_at_a_terminal_a_failed_answer_changes_no_conversation(
     server.expect("StartRequest", accepted())
     lost = Failure(grpc.StatusCode.NOT_FOUND, "the engine is gone", reason="ENGINE_LOST")
     server.expect("GeneratedElements", [tokens([0], text="Half"), lost])
+    server.expect("StartRequest", Failure(grpc.StatusCode.NOT_FOUND, "no other engine", reason="UNKNOWN_MODEL"))
     server.expect("ReleaseRequest", RELEASED)
     script_answer(server, "Hello.")
     assert run(server, "chat", "smol") == 0
     out, err = capsys.readouterr()
     assert out == "Half\nHello.\n"
-    assert "the engine is gone" in err
+    assert "no other engine" in err
     assert "(the message was dropped)" in err
-    assert history(server, 1) == [("user", "Hi again")]
+    assert history(server, 2) == [("user", "Hi again")]
 
 
 def test_b4_a_chat_begins_with_a_model_that_is_about_to_run(

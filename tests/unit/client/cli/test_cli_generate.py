@@ -25,6 +25,9 @@ from unit.client.cli.command_line import RELEASED, run, script_answer
 MAX_LENGTH = request_pb2.FINISH_REASON_MAX_LENGTH
 DRAINED = request_pb2.FINISH_REASON_DRAINED
 
+NO_OTHER = Failure(grpc.StatusCode.NOT_FOUND, "none has the model", reason="UNKNOWN_MODEL")
+"""Answer to a hand-over where there is no other engine."""
+
 
 def test_generate_prints_the_answer_alone(server: ScriptedServer, capsys: pytest.CaptureFixture[str]) -> None:
     script_answer(server, "The sky ", "is blue.")
@@ -91,6 +94,8 @@ def test_the_reason_of_a_cut_answer_is_printed_on_stderr(
 ) -> None:
     effective = generation_pb2.GenerationConfig(**config)
     script_answer(server, "a", "b", reason=reason, prompt_token_count=3, effective_config=effective)
+    if reason == DRAINED:
+        server.expect("StartRequest", NO_OTHER)
     assert run(server, "generate", "smol", "Hi") == 0
     out, err = capsys.readouterr()
     assert out == "ab\n"
@@ -136,11 +141,12 @@ def test_an_answer_that_breaks_off_ends_with_its_line(
     server.expect("StartRequest", accepted())
     lost = Failure(grpc.StatusCode.NOT_FOUND, "the engine is gone", reason="ENGINE_LOST")
     server.expect("GeneratedElements", [tokens([0], text="Half"), lost])
+    server.expect("StartRequest", NO_OTHER)
     server.expect("ReleaseRequest", RELEASED)
     assert run(server, "generate", "smol", "Hi") == 1
     out, err = capsys.readouterr()
     assert out == "Half\n"
-    assert err.startswith("headrace: the engine is gone. [ENGINE_LOST")
+    assert err.startswith("headrace: the engine that held the request is gone, and no other one took over: none has")
 
 
 @pytest.fixture

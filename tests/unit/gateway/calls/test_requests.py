@@ -8,6 +8,7 @@ import grpc
 import pytest
 from headrace_proto.v1 import request_pb2, status_pb2
 from headrace_proto.v1 import request_service_pb2 as wire
+from support.clocks.waiting import ends
 from support.scripted.engine_answers import element, packed, refuse
 from unit.gateway.failures import carried, failing
 
@@ -109,7 +110,6 @@ async def test_a_silent_engine_is_unreachable_and_worth_a_retry(front, engine):
     await engine.stop()
     for call in (
         front.requests.GetRequest(wire.GetRequestRequest(handle=handle)),
-        front.requests.ReleaseRequest(wire.ReleaseRequestRequest(handle=handle)),
         front.requests.GeneratedElements(wire.GeneratedElementsRequest(handle=handle)),
     ):
         failure = await failing(call)
@@ -117,6 +117,28 @@ async def test_a_silent_engine_is_unreachable_and_worth_a_retry(front, engine):
         assert failure.facts["engine"] == "e1"
         assert failure.retry_seconds == 1.0
         assert engine.address not in failure.message
+
+
+async def test_an_engine_whose_port_is_closed_counts_as_lost(front, engine):
+    handle = await start(front)
+    await engine.stop()
+    await front.gateway.pool.refresh()
+    failure = await failing(front.requests.GetRequest(wire.GetRequestRequest(handle=handle)))
+    assert (failure.reason, failure.facts["lost"]) == ("ENGINE_UNREACHABLE", "true")
+    assert "probably lost" in failure.message
+
+
+async def test_what_is_released_on_a_lost_engine_goes_when_it_returns(front, engine):
+    handle = await start(front)
+    await engine.stop()
+    await front.gateway.pool.refresh()
+    await front.requests.ReleaseRequest(wire.ReleaseRequestRequest(handle=handle))
+    assert not engine.asked("ReleaseRequest")
+    await engine.start()
+    async with ends("the release does not reach the engine that returned"):
+        while not engine.asked("ReleaseRequest"):
+            await front.gateway.pool.refresh()
+    assert engine.asked("ReleaseRequest")[0].request.handle.endswith(handle.partition("/")[2])
 
 
 async def test_a_returned_engine_is_used_before_the_next_poll(front, engine):

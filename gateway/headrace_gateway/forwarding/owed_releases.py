@@ -1,0 +1,56 @@
+"""Releases for requests on engines that count as lost: sent should the engine answer again."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import grpc
+from headrace_proto.v1 import request_service_pb2 as wire
+
+from headrace_gateway.forwarding.engines import Engine
+
+MOST = 10_000
+"""Releases kept for one engine; the oldest ones beyond are left to the leases of their requests."""
+
+_SECONDS = 10.0
+
+Metadata = tuple[tuple[str, str | bytes], ...]
+
+
+class OwedReleases:
+    """What clients released on lost engines. Each engine's are sent by a task, which waits until it is reached."""
+
+    def __init__(self) -> None:
+        self._owed: dict[str, dict[str, Metadata]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def add(self, engine: Engine, handle: str, metadata: Metadata) -> None:
+        """Release a request once its engine can be reached, with the metadata of its client's call."""
+        owed = self._owed.setdefault(engine.name, {})
+        owed[handle] = metadata
+        if len(owed) > MOST:
+            del owed[next(iter(owed))]
+        if engine.name not in self._tasks:
+            self._tasks[engine.name] = asyncio.create_task(self._send(engine))
+
+    def count(self, engine: str) -> int:
+        """Return the number of releases that wait for an engine."""
+        return len(self._owed.get(engine, ()))
+
+    async def close(self) -> None:
+        """Drop what is still owed."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def _send(self, engine: Engine) -> None:
+        owed = self._owed[engine.name]
+        while owed:
+            await engine.reached.wait()
+            handle = next(iter(owed))
+            metadata = owed.pop(handle)
+            with suppress(grpc.aio.AioRpcError):
+                request = wire.ReleaseRequestRequest(handle=handle)
+                await engine.requests.ReleaseRequest(request, timeout=_SECONDS, metadata=metadata)
+        del self._tasks[engine.name]

@@ -1,0 +1,171 @@
+"""An engine of two is killed or frozen while streams run: they go on at the other, as if nothing had happened."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headrace import AsyncClient, Client, EngineLostError, ResultQueue, RetryPolicy, UnavailableError
+from headrace.types import GenerateStatus
+from support.clocks.waiting import LIMIT, wait_until
+from support.servers.crowd import GREEDY, PATIENT, serve
+from support.servers.gate import Gate
+from support.servers.processes import Server, gated_engine_server, gateway_server
+from support.servers.reading import Answer, Reading, joined
+
+LENGTH = 120
+BEFORE = 10
+"""Tokens that each stream has at least when the engine is struck."""
+
+WORDS = {"regex": "([a-z]{3,5} ){30,60}"}
+KINDS: list[dict[str, Any]] = [
+    GREEDY,
+    {"ignore_eos": True, "seed": 7, "do_sample": True, "temperature": 1.5, "top_k": 50},
+    {"response_format": WORDS, "seed": 5, "do_sample": True, "temperature": 1.5},
+    GREEDY | {"repetition_penalty": 1.3, "frequency_penalty": 0.4, "presence_penalty": 0.2},
+    {"ignore_eos": True, "no_repeat_ngram_size": 2, "seed": 3, "do_sample": True},
+    {"ignore_eos": True, "stop_words": ["never said"], "min_new_tokens": 60, "seed": 9, "do_sample": True, "n": 2},
+]
+
+
+@dataclass
+class Fleet:
+    """Two engines whose steps one gate lets pass, and a gateway before them."""
+
+    engines: dict[str, Server]
+    gateway: Server
+    gate: Gate
+
+    def holder(self, handle: str) -> Server:
+        """The engine that a handle names."""
+        return self.engines[handle.partition("/")[0]]
+
+
+@pytest.fixture
+def fleet(tiny: Path, tmp_path: Path) -> Iterator[Fleet]:
+    """Engines that both run the model."""
+    gate = Gate(tmp_path / "steps")
+    with ExitStack() as stack:
+        engines = {name: stack.enter_context(gated_engine_server(name, gate)) for name in ("e1", "e2")}
+        addresses = {name: engine.address for name, engine in engines.items()}
+        gateway = stack.enter_context(gateway_server(addresses))
+        with Client(gateway.address) as client:
+            wait_until(lambda: all(e.reachable for e in client.server_info().engines), "an engine is not reached")
+            serve(client, tiny)
+        yield Fleet(engines, gateway, gate)
+
+
+def start_all(client: Client) -> list[ResultQueue]:
+    """Start two requests of each kind; return the queues of all their sequences."""
+    started = [
+        client.start_request("tiny", ids=[1, 2, number], max_new_tokens=LENGTH, **config)[1]
+        for number, config in enumerate([*KINDS, *KINDS])
+    ]
+    return [queue for first in started for queue in first.choices]
+
+
+def advance(gate: Gate, readings: list[Reading]) -> None:
+    """Let the engines step until every stream has begun, also those that wait for their grammar; none has ended."""
+
+    def begun() -> bool:
+        gate.let(2)
+        return min(reading.length for reading in readings) >= BEFORE
+
+    wait_until(begun, "some reader hears nothing")
+    assert max(reading.length for reading in readings) < LENGTH
+
+
+def test_streams_of_a_killed_engine_go_on_at_the_other(fleet: Fleet) -> None:
+    """Whatever they are: guided, seeded, penalised, several of one request. The caller keeps its handles."""
+    with Client(fleet.gateway.address, retry=PATIENT) as client:
+        expected = [reading.whole() for reading in map(Reading, start_all(client))]
+        fleet.gate.shut()
+        queues = start_all(client)
+        readings = [Reading(queue) for queue in queues]
+        advance(fleet.gate, readings)
+        struck = fleet.engines["e1"]
+        moved = [queue for queue in queues if fleet.holder(queue.handle) is struck]
+        assert 0 < len(moved) < len(queues)
+        struck.process.kill()
+        fleet.gate.open()
+        assert [reading.whole() for reading in readings] == expected
+        for queue in queues:
+            stat = queue.RequestStatInfo()
+            assert stat["handovers"] == (1 if queue in moved else 0)
+            assert stat["generated_token_length"] == queue.GeneratedLength()
+        first = moved[0]
+        assert client.get_request(first.handle).handle == first.handle
+        assert client.open_queue(first.handle).GenerateStatus() is GenerateStatus.Generating  # all of it unread
+        client.release_request(first.handle)
+
+
+def test_a_frozen_engine_is_left_and_its_copies_go(fleet: Fleet) -> None:
+    """Slow is told from lost after ten seconds; when it wakes, what it still holds is released."""
+    with Client(fleet.gateway.address, retry=PATIENT) as client, Client(fleet.engines["e1"].address) as beside:
+        expected = [reading.whole() for reading in map(Reading, start_all(client))]
+        for request in client.list_requests():
+            client.release_request(request.handle)
+        fleet.gate.shut()
+        queues = start_all(client)
+        readings = [Reading(queue) for queue in queues]
+        advance(fleet.gate, readings)
+        struck = fleet.engines["e1"]
+        struck.process.send_signal(signal.SIGSTOP)
+        try:
+            fleet.gate.open()
+            assert [reading.whole() for reading in readings] == expected
+        finally:
+            struck.process.send_signal(signal.SIGCONT)
+        wait_until(lambda: not beside.list_requests(), "copies of requests stay on the engine that was left", LIMIT)
+
+
+def test_the_last_engine_lost_for_ever_ends_the_queue(fleet: Fleet) -> None:
+    """It says so: no other engine took over."""
+    with Client(fleet.gateway.address, retry=RetryPolicy(give_up_after=3)) as client:
+        fleet.gate.shut()
+        _, queue = client.start_request("tiny", ids=[1, 2], max_new_tokens=LENGTH, ignore_eos=True)
+        for engine in fleet.engines.values():
+            engine.process.kill()
+        with pytest.raises(EngineLostError, match="no other one took over"):
+            list(queue)
+        assert queue.GenerateStatus() is GenerateStatus.InternalError
+
+
+def test_without_hand_over_a_queue_waits_for_its_engine(fleet: Fleet) -> None:
+    impatient = RetryPolicy(give_up_after=0.5)
+    with Client(fleet.gateway.address, retry=impatient, handover=False) as client:
+        fleet.gate.shut()
+        handle, queue = client.start_request("tiny", ids=[1, 2], max_new_tokens=LENGTH, ignore_eos=True)
+        fleet.gate.let(5)
+        fleet.holder(handle).process.kill()
+        with pytest.raises(UnavailableError, match="does not answer"):
+            list(queue)
+        assert queue.GenerateStatus() is not GenerateStatus.InternalError
+        fleet.gate.open()
+
+
+def test_queues_of_an_event_loop_go_on_too(fleet: Fleet) -> None:
+    async def read(queue: Any) -> Answer:
+        return joined([element async for element in queue])
+
+    async def run() -> None:
+        async with AsyncClient(fleet.gateway.address, retry=PATIENT) as client:
+            config = KINDS[1] | {"max_new_tokens": LENGTH}
+            _, alone = await client.start_request("tiny", ids=[1, 2], **config)
+            expected = await read(alone)
+            await asyncio.to_thread(fleet.gate.shut)
+            handle, queue = await client.start_request("tiny", ids=[1, 2], **config)
+            reading = asyncio.create_task(read(queue))
+            await asyncio.to_thread(fleet.gate.let, BEFORE)
+            fleet.holder(handle).process.kill()
+            fleet.gate.open()
+            assert await reading == expected
+            assert (await queue.RequestStatInfo())["handovers"] == 1
+
+    asyncio.run(run())
