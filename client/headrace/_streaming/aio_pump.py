@@ -40,6 +40,7 @@ class AsyncPump:
     ) -> None:
         self._feed = feed
         self._reader = feed.reader
+        self._handle = feed.current
         self._recovery = recovery
         self._clock = clock
         self._open_stream = open_stream
@@ -60,11 +61,16 @@ class AsyncPump:
             self._feed.fail(InternalServerError(f"reading results failed: {bug!r}"))
         finally:
             # This runs too when the loop ends before the client is closed.
-            if self._reader.unfilled:
+            if self._needed:
                 self._feed.stop()
 
+    @property
+    def _needed(self) -> bool:
+        """True if the stream should deliver more; not once the request has moved, as another pump follows it there."""
+        return self._reader.unfilled and self._feed.current == self._handle
+
     def _moved(self) -> None:
-        if self._stream is not None and not self._reader.unfilled:
+        if self._stream is not None and not self._needed:
             self._stream.cancel()
 
     async def _attempt(self) -> None:
@@ -90,7 +96,7 @@ class AsyncPump:
 
     async def _recover(self, error: HeadraceError) -> None:
         deadline = Deadline(self._clock, self._feed.broken(error, self._recovery))
-        while self._reader.unfilled and not deadline.passed:
+        while self._needed and not deadline.passed:
             await self._clock.wait(self._feed.changed, deadline.left())
 
     async def _wait_for_window(self) -> bool:
@@ -100,7 +106,7 @@ class AsyncPump:
             if feed.window_closed:
                 await self._clock.wait(feed.changed, POLL_INTERVAL)
             if not feed.window_closed:
-                return self._reader.unfilled
+                return self._needed
             # Status and length of an unread queue are kept current too.
             with feed.polling():
                 if (info := await self._poll()) is not None:

@@ -49,6 +49,7 @@ class Pump:
     ) -> None:
         self._feed = feed
         self._reader = feed.reader
+        self._handle = feed.current
         self._changed = feed.changed
         self._recovery = recovery
         self._clock = clock
@@ -63,8 +64,13 @@ class Pump:
             self._feed.moved = self._moved
         self._thread.start()
 
+    @property
+    def _needed(self) -> bool:
+        """True if the stream should deliver more; not once the request has moved, as another pump follows it there."""
+        return self._reader.unfilled and self._feed.current == self._handle
+
     def _moved(self) -> None:
-        if self._stream is not None and not self._reader.unfilled:
+        if self._stream is not None and not self._needed:
             self._stream.cancel()
 
     def _run(self) -> None:
@@ -111,7 +117,7 @@ class Pump:
     def _recover(self, error: HeadraceError) -> None:
         deadline = Deadline(self._clock, self._feed.broken(error, self._recovery))
         with self._changed:
-            while self._reader.unfilled and not deadline.passed:
+            while self._needed and not deadline.passed:
                 self._clock.wait(self._changed, deadline.left())
 
     def _wait_for_window(self) -> bool:
@@ -122,7 +128,7 @@ class Pump:
                 if feed.window_closed:
                     self._clock.wait(self._changed, POLL_INTERVAL)
                 if not feed.window_closed:
-                    return self._reader.unfilled
+                    return self._needed
             # Status and length of an unread queue are kept current too.
             with feed.polling():
                 if (info := self._poll()) is not None:
