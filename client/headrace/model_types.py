@@ -7,8 +7,21 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from headrace._values.engine_stat import EngineStat
 from headrace.errors import HeadraceError
 from headrace.types import ConfigWarning, ModelState
+
+__all__ = [
+    "Detokenized",
+    "EffectiveConfig",
+    "EngineInfo",
+    "EngineStat",
+    "ModelDescription",
+    "ModelInfo",
+    "ModelProgress",
+    "ServerInfo",
+    "Tokenized",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,83 +138,6 @@ class ModelDescription:
     chat_template: str | None
     resolved_revision: str
     refusal: HeadraceError | None
-
-
-@dataclass(frozen=True, slots=True)
-class EngineStat:
-    """Statistics of one model on one engine. Counters run from the start of the engine's instance.
-
-    Attributes:
-        model_name: name of the model.
-        engine: name of the engine.
-        state: state of the model; the numbers below are 0 unless it is RUNNING or STOPPING.
-        running: number of running requests.
-        waiting: number of waiting requests.
-        blocks_total: blocks of the KV pool: the sum of the next three.
-        blocks_used: blocks used by running requests.
-        blocks_cached: blocks used by the prefix cache only.
-        blocks_free: unused blocks.
-        host_blocks_total: blocks of the host tier.
-        host_blocks_used: of these, blocks in use.
-        tokens_total: capacity of the KV pool in tokens.
-        tokens_free: capacity available to new requests, in tokens.
-        prefix_cache_hit_tokens: prompt tokens found in the prefix cache.
-        prefix_cache_host_hit_tokens: of these, tokens found in host memory.
-        prefix_cache_miss_tokens: prompt tokens looked up and not found.
-        prefix_cache_hit_rate: share of looked-up tokens that were found, 0 to 1; None before the first look-up.
-        prefix_cache_miss_rate: share of looked-up tokens that were not found, 0 to 1; None before the first look-up.
-        pool_bytes_total: reserved device memory, in bytes.
-        pool_bytes_used: of these, bytes in use.
-        generated_tokens: number of generated tokens.
-        prefilled_tokens: number of computed prompt tokens.
-        drafted_tokens: number of tokens drafted and computed, with speculation.
-        accepted_tokens: number of those that were sampled.
-        generated_tps: tokens generated per second, mean of the last 10 s.
-        prefilled_tps: prompt tokens computed per second, mean of the last 10 s.
-        step_time_p50: median duration of a step over the last 10 s, in ms; None: no step.
-        step_time_p99: 99th percentile of the duration of a step, in ms; None: no step.
-        batch_size: mean number of sequences in a step over the last 10 s.
-        instance_id: id of the running instance of the service; results do not survive a change of it.
-        core_epoch: number of core starts within the instance, from 1.
-        api_version: version of the contract.
-        build: version and commit of the engine.
-        time: time of these statistics, in ms since the epoch.
-    """
-
-    model_name: str
-    engine: str
-    state: ModelState
-    running: int
-    waiting: int
-    blocks_total: int
-    blocks_used: int
-    blocks_cached: int
-    blocks_free: int
-    host_blocks_total: int
-    host_blocks_used: int
-    tokens_total: int
-    tokens_free: int
-    prefix_cache_hit_tokens: int
-    prefix_cache_host_hit_tokens: int
-    prefix_cache_miss_tokens: int
-    prefix_cache_hit_rate: float | None
-    prefix_cache_miss_rate: float | None
-    pool_bytes_total: int
-    pool_bytes_used: int
-    generated_tokens: int
-    prefilled_tokens: int
-    drafted_tokens: int
-    accepted_tokens: int
-    generated_tps: float
-    prefilled_tps: float
-    step_time_p50: float | None
-    step_time_p99: float | None
-    batch_size: float
-    instance_id: str
-    core_epoch: int
-    api_version: str
-    build: str
-    time: float | None
 
 
 @dataclass(frozen=True, slots=True)

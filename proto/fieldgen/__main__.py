@@ -1,11 +1,11 @@
-"""Write all files generated from the fields of configs: `python -m fieldgen`."""
+"""Write all files generated from fields of the wire contract: `python -m fieldgen`."""
 
 from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Mapping
 
-from fieldgen import client, engine, page
+from fieldgen import client, engine, page, stats
 from fieldgen.contract import PROTO, TOOLS, Contract
 
 ROOT = PROTO.parent
@@ -15,6 +15,7 @@ FILES: Mapping[str, Callable[[Contract], str]] = {
     "engine_service/headrace_engine/engine/config/fields.py": engine.table,
     "client/headrace/_values/config_fields.py": client.keywords,
     "client/headrace/_values/generation_setters.py": client.setters,
+    "client/headrace/_values/engine_stat.py": stats.engine_stat,
     "docs/fields.md": page.page,
 }
 

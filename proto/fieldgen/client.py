@@ -69,7 +69,7 @@ def setters(contract: Contract) -> str:
     """Return the module `headrace._values.generation_setters`."""
     lines = ""
     for field in contract.message("GenerationConfig").fields:
-        doc, kind = _python(first_clause(contract.comment(field))), _hint(field)
+        doc, kind = python_words(first_clause(contract.comment(field))), _hint(field)
         made = "Flag" if kind == "bool" else f"Setter[{kind}]"
         lines += f"    {field.name} = {made}({doc!r})\n"
     return _SETTERS + lines
@@ -77,10 +77,10 @@ def setters(contract: Contract) -> str:
 
 def _typed_dict(contract: Contract, name: str, message: Any) -> str:
     fields = [field for field in message.fields if field.name not in _ARGUMENTS]
-    comment = _python(contract.comment(message))
+    comment = python_words(contract.comment(message))
     first = first_sentence(comment)
-    rest = _wrapped(comment.removeprefix(first).strip(), 4)
-    manual = "\n".join(_wrapped(f"{field.name}: {_python(_said(contract, field))}", 12, 8) for field in fields)
+    rest = wrapped(comment.removeprefix(first).strip(), 4)
+    manual = "\n".join(wrapped(f"{field.name}: {python_words(_said(contract, field))}", 12, 8) for field in fields)
     doc = "\n\n".join(part for part in (f"    {first}", rest, f"    Attributes:\n{manual}") if part)
     hints = "".join(f"    {field.name}: {_optional(name, field)}\n" for field in fields)
     return f'\n\nclass {name}(TypedDict, total=False):\n    """{doc.strip()}\n    """\n\n{hints}'
@@ -110,14 +110,15 @@ def _shown(rules: Rules, values: Iterable[str]) -> str:
     return ", ".join(f'"{text}"' if rules.field.enum_type else rules.literal(text) for text in values)
 
 
-def _python(comment: str) -> str:
+def python_words(comment: str) -> str:
     """Reword a comment of the contract for Python: methods where it names calls."""
     comment = re.sub(r"\b(true|false)\b", lambda found: found[0].capitalize(), comment)
     calls = re.compile(r"\b(?:Get|List|Start|Stop)(?:Model|Request)s?\b")
     return calls.sub(lambda found: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", found[0]).lower(), comment)
 
 
-def _wrapped(text: str, indent: int, first: int | None = None) -> str:
+def wrapped(text: str, indent: int, first: int | None = None) -> str:
+    """Fill lines of a docstring: `indent` spaces before each, `first` before the first one if it is given."""
     begin = " " * (indent if first is None else first)
     return fill(text, 120, initial_indent=begin, subsequent_indent=" " * indent, break_long_words=False) if text else ""
 
