@@ -22,7 +22,7 @@ class LogitsProcessor:
 
 
 class InterruptPolicy(StrEnum):
-    """Policy for a running request when memory runs out."""
+    """What happens to a running request when memory runs out."""
 
     RESUME = "RESUME"
     RETURN = "RETURN"

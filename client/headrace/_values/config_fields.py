@@ -221,9 +221,9 @@ class InstallFields(TypedDict, total=False):
         activation_quant: Quantization of activations at run time: INT8 with integer weights (by the backend cuda with
             weight_quant INT8 and weight_quant_group_size 0), FP8 by the backend cuda, whose weights become FP8 too. One
             of "NONE", "INT8", "FP8". Default "NONE".
-        rope_scaling: Method and factors that stretch rotary positions. DYNAMIC and YARN are refused as NOT_SUPPORTED so
-            far. Form: {"type": "LINEAR", "factor": 2.0}; types are "MODEL" (the default), "LINEAR" and "LLAMA3".
-            Default: as in the model.
+        rope_scaling: Method and factors that stretch rotary positions (docs/models.md). Form: {"type": "LINEAR",
+            "factor": 2.0}; types are "MODEL" (the default), "LINEAR", "DYNAMIC", "YARN" and "LLAMA3". Default: as in
+            the model.
         logn_attention: Scale queries by the logarithm of the length (log-n attention). Default: as in the model. Only
             False so far.
         chat_template: Chat template (Jinja) instead of the model's own. Default: the model's.

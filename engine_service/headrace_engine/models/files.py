@@ -49,6 +49,14 @@ class StoredTensor:
             count *= size
         return count
 
+    def rows(self, first: int, count: int) -> StoredTensor:
+        """Return some of its rows, or entries of a vector, as a tensor of their own."""
+        rows, *inner = self.shape
+        if count == rows:
+            return self
+        size = self.nbytes // rows
+        return replace(self, shape=(count, *inner), offset=self.offset + first * size, nbytes=count * size)
+
     def error(self, text: str) -> BadModel:
         """Return an error about this tensor, such as "is truncated"."""
         return BadModel(f"{self.file.name}: tensor {self.name} {text}")
@@ -63,11 +71,15 @@ class TensorInfo:
         stored: where and how it is stored; its shape is the one that the model needs.
         interleaved_heads: number of heads whose rows hold rotary pairs adjacent, to be reordered into first and second
             halves; 0: the rows are in order.
+        rotary_dim: leading rows of each of these heads that rotate; the others stay.
+        shift: added to all values.
     """
 
     name: str
     stored: StoredTensor
     interleaved_heads: int = 0
+    rotary_dim: int = 0
+    shift: float = 0.0
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -121,7 +133,8 @@ class ModelFiles:
         """
         if count > self.spec.vocab_size:
             raise BadModel(f"{self.path}: has {self.spec.vocab_size} rows of a vocabulary; {count} are needed")
-        cut = {name: _first_rows(self.tensors[name], count) for name in ("embed", "head") if name in self.tensors}
+        tables = {name: self.tensors[name] for name in ("embed", "head") if name in self.tensors}
+        cut = {name: replace(info, stored=info.stored.rows(0, count)) for name, info in tables.items()}
         return replace(self, spec=replace(self.spec, vocab_size=count), tensors={**self.tensors, **cut})
 
     @property
@@ -143,9 +156,3 @@ class ModelFiles:
     def bytes_per_value(self) -> int:
         """Bytes of an activation in the model's own number format; block formats count as 16-bit."""
         return 4 if self.tensors["embed"].stored.storage in ("F32", "F64") else 2
-
-
-def _first_rows(info: TensorInfo, count: int) -> TensorInfo:
-    stored = info.stored
-    rows, *inner = stored.shape
-    return replace(info, stored=replace(stored, shape=(count, *inner), nbytes=stored.nbytes // rows * count))

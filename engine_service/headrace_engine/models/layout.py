@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from headrace_engine.errors import BadModel
 from headrace_engine.models.files import StoredTensor, TensorInfo
@@ -47,6 +48,26 @@ GGUF_NAMES: Mapping[str, str] = {
 """Names in GGUF files, by the last part of the canonical name."""
 
 
+@dataclass(frozen=True, slots=True)
+class FileLayout:
+    """How files of one format hold a family's tensors.
+
+    Attributes:
+        names: by the last part of the canonical name; {i} is the layer. Parts with one name are rows of one tensor, in
+            the order of `expected_shapes`.
+        interleaved: rows of queries and keys have rotary pairs adjacent.
+        norm_shift: what is added to the weights of norms.
+    """
+
+    names: Mapping[str, str]
+    interleaved: bool = False
+    norm_shift: float = 0.0
+
+
+HF_LAYOUT, GGUF_LAYOUT = FileLayout(HF_NAMES), FileLayout(GGUF_NAMES)
+"""Of Llama-like models."""
+
+
 def expected_shapes(spec: DecoderSpec) -> dict[str, tuple[int, ...]]:
     """Return the shape of every tensor that the decoder needs, by canonical name; a matrix is [outputs, inputs]."""
     shapes: dict[str, tuple[int, ...]] = {"embed": (spec.vocab_size, spec.hidden_size)}
@@ -69,7 +90,7 @@ def file_name(canonical: str, names: Mapping[str, str]) -> str:
 
 
 def bind(
-    spec: DecoderSpec, stored: Mapping[str, StoredTensor], names: Mapping[str, str], source: str, files: Iterable[str]
+    spec: DecoderSpec, stored: Mapping[str, StoredTensor], layout: FileLayout, source: str, files: Iterable[str]
 ) -> tuple[dict[str, TensorInfo], list[StoredTensor]]:
     """Find every tensor that the decoder needs; return these by canonical name, and the unused ones.
 
@@ -82,19 +103,39 @@ def bind(
         BadModel: a tensor is absent or has another shape.
     """
     bound: dict[str, TensorInfo] = {}
-    missing: list[str] = []
-    for canonical, shape in expected_shapes(spec).items():
-        name = file_name(canonical, names)
-        tensor = stored.get(name)
-        if tensor is None:
-            missing.append(name)
-            continue
-        _check_shape(tensor, shape, spec, source)
-        bound[canonical] = TensorInfo(canonical, tensor)
+    joined = _by_file_name(expected_shapes(spec), layout.names)
+    missing = [name for name in joined if name not in stored]
     if missing:
         raise _missing(missing, spec, files, source)
-    used = {info.stored.name for info in bound.values()}
-    return bound, [tensor for name, tensor in stored.items() if name not in used]
+    for name, parts in joined.items():
+        shapes = list(parts.values())
+        whole = (sum(shape[0] for shape in shapes), *shapes[0][1:])
+        _check_shape(stored[name], whole, spec, source)
+        first = 0
+        for canonical, shape in parts.items():
+            bound[canonical] = _info(canonical, stored[name].rows(first, shape[0]), spec, layout)
+            first += shape[0]
+    return bound, [tensor for name, tensor in stored.items() if name not in joined]
+
+
+def _by_file_name(
+    shapes: Mapping[str, tuple[int, ...]], names: Mapping[str, str]
+) -> dict[str, dict[str, tuple[int, ...]]]:
+    """Return the tensors in the files: the canonical names, with their shapes, that each holds."""
+    joined: dict[str, dict[str, tuple[int, ...]]] = {}
+    for canonical, shape in shapes.items():
+        joined.setdefault(file_name(canonical, names), {})[canonical] = shape
+    return joined
+
+
+def _info(canonical: str, stored: StoredTensor, spec: DecoderSpec, layout: FileLayout) -> TensorInfo:
+    part = canonical.rpartition(".")[2]
+    if part.endswith("_norm"):
+        return TensorInfo(canonical, stored, shift=layout.norm_shift)
+    heads = {"q": spec.num_heads, "k": spec.num_kv_heads}.get(part.removesuffix("_bias"), 0)
+    if not layout.interleaved or not heads:
+        return TensorInfo(canonical, stored)
+    return TensorInfo(canonical, stored, interleaved_heads=heads, rotary_dim=spec.rotary_dim)
 
 
 def name_some(names: Iterable[str]) -> str:

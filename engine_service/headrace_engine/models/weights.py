@@ -46,14 +46,16 @@ def read_tensor(info: TensorInfo, dtype: torch.dtype, device: torch.device) -> t
     """
     stored = info.stored
     data = map_tensor(stored)
-    result = torch.empty(stored.shape, dtype=dtype, device=device)
+    result = torch.empty(stored.shape, dtype=torch.float32 if info.shift else dtype, device=device)
     if stored.storage in PLAIN:
         result.copy_(_plain(stored, data))
     else:
         _unpack(stored, data, result)
     if dtype is torch.float16 and not torch.isfinite(result).all():
         raise stored.error(BEYOND_FLOAT16)
-    return _half_by_half(result, info.interleaved_heads)
+    if info.shift:
+        result = (result + info.shift).to(dtype)
+    return _half_by_half(result, info)
 
 
 def _plain(stored: StoredTensor, data: memoryview) -> torch.Tensor:
@@ -77,9 +79,10 @@ def _unpack(stored: StoredTensor, data: memoryview, result: torch.Tensor) -> Non
         rows[begin : begin + step].copy_(torch.from_numpy(values))
 
 
-def _half_by_half(rows: torch.Tensor, heads: int) -> torch.Tensor:
-    """Reorder the rows of each head from adjacent rotary pairs to first halves, then second halves."""
-    if not heads:
+def _half_by_half(rows: torch.Tensor, info: TensorInfo) -> torch.Tensor:
+    """Reorder the rotating rows of each head from adjacent rotary pairs to first halves, then second halves."""
+    if not info.interleaved_heads:
         return rows
-    pairs = rows.shape[0] // heads // 2
-    return rows.view(heads, pairs, 2, -1).transpose(1, 2).reshape(rows.shape)
+    heads = rows.unflatten(0, (info.interleaved_heads, -1))
+    pairs = heads[:, : info.rotary_dim].unflatten(1, (-1, 2))
+    return torch.cat((pairs.transpose(1, 2).flatten(1, 2), heads[:, info.rotary_dim :]), 1).reshape(rows.shape)

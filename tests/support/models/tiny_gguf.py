@@ -24,7 +24,33 @@ Array = np.ndarray[Any, Any]
 
 SPACE = "\u2581"
 _PIECES = (f"{SPACE}the", f"{SPACE}hello", "world", f"{SPACE}is", "ing", f"{SPACE}water", f"{SPACE}{SPACE}", "12")
-ARCHITECTURES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3"}
+ARCHITECTURES = {
+    "gemma2": "gemma2",
+    "gemma3_text": "gemma3",
+    "glm4": "glm4",
+    "granite": "granite",
+    "llama": "llama",
+    "ministral3": "mistral3",
+    "mistral": "llama",
+    "olmo2": "olmo2",
+    "olmo3": "olmo2",
+    "phi3": "phi3",
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+    "smollm3": "smollm3",
+}
+_INTERLEAVED = ("granite", "llama", "mistral3", "smollm3")
+"""Architectures whose converters permute the rows of queries and keys."""
+_SCALES = {
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
+    "attention_multiplier": "attention.scale",
+    "embedding_multiplier": "embedding_scale",
+    "residual_multiplier": "residual_scale",
+    "logits_scaling": "logit_scale",
+    "sliding_window": "attention.sliding_window",
+}
+"""Keys by their names in configs."""
 
 
 def write_gguf(
@@ -87,8 +113,12 @@ def sentencepiece_keys(vocab_size: int) -> dict[str, Any]:
 
 
 def _rope_freqs(config: Mapping[str, Any]) -> dict[str, Array]:
-    """Return Llama 3's scaling, which such files store as divisors of the inverse frequencies."""
-    if config["rope_parameters"].get("rope_type") != "llama3":
+    """Return the divisors of inverse frequencies, which files have for Llama 3's scaling and longrope."""
+    rope = _rope(config)
+    if rope.get("rope_type") == "longrope":
+        lists = {"short": rope["short_factor"], "long": rope["long_factor"]}
+        return {f"rope_factors_{name}.weight": np.array(values, dtype=np.float32) for name, values in lists.items()}
+    if rope.get("rope_type") != "llama3":
         return {}
     from transformers import LlamaConfig
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -99,8 +129,30 @@ def _rope_freqs(config: Mapping[str, Any]) -> dict[str, Array]:
     return {"rope_freqs.weight": (plain / scaled.numpy()).astype(np.float32)}
 
 
+def _rope(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of the rotary embedding; of layers without a window where there are several."""
+    parameters: dict[str, Any] = config["rope_parameters"]
+    return parameters.get("full_attention", parameters)  # type: ignore[no-any-return]
+
+
+def _rope_keys(config: Mapping[str, Any], head_dim: int) -> dict[str, Any]:
+    rope = _rope(config)
+    rotating = int(head_dim * rope.get("partial_rotary_factor", 1.0))
+    keys: dict[str, Any] = {"rope.freq_base": float(rope["rope_theta"]), "rope.dimension_count": rotating}
+    kind = rope.get("rope_type")
+    if kind in ("linear", "yarn"):
+        keys |= {"rope.scaling.type": kind, "rope.scaling.factor": float(rope["factor"])}
+    if kind == "yarn":
+        keys["rope.scaling.original_context_length"] = rope["original_max_position_embeddings"]
+    if "llama_4_scaling_beta" in rope:
+        keys |= {"rope.scaling.yarn_log_multiplier": 1.0, "attention.temperature_scale": rope["llama_4_scaling_beta"]}
+    if kind == "longrope":
+        keys["rope.scaling.original_context_length"] = rope["original_max_position_embeddings"]
+        keys["rope.scaling.attn_factor"] = 1.0
+    return keys
+
+
 def _model_keys(architecture: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    rope = config["rope_parameters"]
     head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
     keys: dict[str, Any] = {
         "block_count": config["num_hidden_layers"],
@@ -112,12 +164,11 @@ def _model_keys(architecture: str, config: Mapping[str, Any]) -> dict[str, Any]:
         "attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]),
         "attention.key_length": head_dim,
         "attention.value_length": head_dim,
-        "rope.freq_base": float(rope["rope_theta"]),
-        "rope.dimension_count": head_dim,
         "vocab_size": config["vocab_size"],
+        **_rope_keys(config, head_dim),
     }
-    if rope.get("rope_type") == "linear":
-        keys |= {"rope.scaling.type": "linear", "rope.scaling.factor": float(rope["factor"])}
+    found = {key: config.get(name) for name, key in _SCALES.items()}
+    keys |= {key: value for key, value in found.items() if value is not None and architecture != "qwen3"}
     return {"general.name": "tiny", **{f"{architecture}.{key}": value for key, value in keys.items()}}
 
 
@@ -161,7 +212,9 @@ def _tensors(source: Path, config: Mapping[str, Any], architecture: str) -> Iter
         for name, data in load_file(file).items():
             target = names.get_name(name, try_suffixes=(".weight", ".bias"))
             assert target is not None, name
-            yield target, _interleave(name, data, config) if architecture == "llama" else data
+            if architecture.startswith("gemma") and target.endswith("norm.weight"):
+                data = data + 1
+            yield target, _interleave(name, data, config) if architecture in _INTERLEAVED else data
 
 
 def _interleave(name: str, data: Array, config: Mapping[str, Any]) -> Array:

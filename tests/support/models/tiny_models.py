@@ -61,7 +61,8 @@ def make_tiny_family(path: Path | str, name: str, *, shards: int = 1, seed: int 
     import transformers
 
     prefix, settings = FAMILIES[name]
-    config = getattr(transformers, f"{prefix}Config")(**_sizes({**settings, **overrides}))
+    config_class = getattr(transformers, f"{prefix}TextConfig", None) or getattr(transformers, f"{prefix}Config")
+    config = config_class(**_sizes({"pad_token_id": ENDOFTEXT, **settings, **overrides}))
     return _make(Path(path), getattr(transformers, f"{prefix}ForCausalLM"), config, shards, seed)
 
 
@@ -160,11 +161,12 @@ def _draw(model: Any, seed: int) -> None:
     import torch
 
     generator = torch.Generator().manual_seed(seed)
+    centre = 0 if model.config.model_type.startswith("gemma") else 1  # Gemma's norms multiply by 1 + weight.
     with torch.no_grad():
         for name, parameter in sorted(model.named_parameters()):
             noise = torch.randn(parameter.shape, generator=generator)
             if parameter.dim() == 1:
-                parameter.copy_(0.5 * noise if name.endswith("bias") else 1 + 0.2 * noise)
+                parameter.copy_(0.5 * noise if name.endswith("bias") else centre + 0.2 * noise)
             else:
                 parameter.copy_(noise * 1.5 / parameter.shape[1] ** 0.5)
 
@@ -186,9 +188,92 @@ def _chain(chars: list[str]) -> Iterator[tuple[str, str]]:
         yield "".join(chars[:end]), chars[end]
 
 
+_SLIDING, _FULL = "sliding_attention", "full_attention"
+_YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 32}
+_LONG = {"short_factor": [1.0 + place / 9 for place in range(6)], "long_factor": [3.0 + place for place in range(6)]}
 FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "qwen3": ("Qwen3", {"head_dim": 24}),
     "qwen3 biases": ("Qwen3", {"head_dim": 32, "attention_bias": True, "tie_word_embeddings": True}),
+    "llama yarn": ("Llama", {"rope_parameters": _YARN}),
+    "smollm3": ("SmolLM3", {"num_hidden_layers": 5}),
+    "mistral window": ("Mistral", {"sliding_window": 20}),
+    "ministral": (
+        "Ministral",
+        {"sliding_window": 9, "layer_types": [_SLIDING, _FULL], "head_dim": 16},
+    ),
+    "ministral3": (
+        "Ministral3",
+        {
+            "head_dim": 24,
+            "rope_parameters": {**_YARN, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.3},
+        },
+    ),
+    "gemma2": (
+        "Gemma2",
+        {
+            "head_dim": 24,
+            "query_pre_attn_scalar": 24,
+            "sliding_window": 9,
+            "attn_logit_softcapping": 2.0,
+            "final_logit_softcapping": 3.0,
+            "tie_word_embeddings": True,
+        },
+    ),
+    "gemma3": (
+        "Gemma3",
+        {
+            "num_hidden_layers": 7,
+            "head_dim": 24,
+            "query_pre_attn_scalar": 24,
+            "sliding_window": 9,
+            "rope_parameters": {
+                _SLIDING: {"rope_type": "default", "rope_theta": 1e4},
+                _FULL: {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
+            },
+            "tie_word_embeddings": True,
+        },
+    ),
+    "granite": (
+        "Granite",
+        {
+            "embedding_multiplier": 12.0,
+            "residual_multiplier": 0.22,
+            "attention_multiplier": 0.1,
+            "logits_scaling": 6.0,
+        },
+    ),
+    "granite4": (
+        "GraniteMoeHybrid",
+        {
+            "embedding_multiplier": 12.0,
+            "residual_multiplier": 0.22,
+            "attention_multiplier": 0.1,
+            "logits_scaling": 6.0,
+            "layer_types": ["attention"] * 2,
+            "num_local_experts": 0,
+            "shared_intermediate_size": 96,
+            "position_embedding_type": "rope",
+        },
+    ),
+    "phi3": ("Phi3", {"sliding_window": 20}),
+    "phi4 mini": (
+        "Phi3",
+        {
+            "original_max_position_embeddings": 512,
+            "rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4, "partial_rotary_factor": 0.75, **_LONG},
+        },
+    ),
+    "glm": ("Glm", {"head_dim": 16}),
+    "glm4": ("Glm4", {"head_dim": 24, "rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}),
+    "olmo2": ("Olmo2", {}),
+    "olmo3": (
+        "Olmo3",
+        {
+            "num_hidden_layers": 4,
+            "sliding_window": 9,
+            "rope_parameters": {_SLIDING: {"rope_type": "default", "rope_theta": 1e4}, _FULL: _YARN},
+        },
+    ),
 }
 """What families have of their own: the prefix of transformers' classes, and settings by which it matters."""
 

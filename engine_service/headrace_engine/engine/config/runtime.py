@@ -10,7 +10,7 @@ from headrace_engine.backend_choices import WEIGHT_GROUPS
 from headrace_engine.commands import CorePlan
 from headrace_engine.config import ComputeDtype, RopeScaling, RopeScalingType, RuntimeConfig, WeightQuant
 from headrace_engine.engine.config.backend_fields import check_backend
-from headrace_engine.engine.config.field_checks import NOT_YET, check, is_set, refuse
+from headrace_engine.engine.config.field_checks import check, is_set, refuse
 from headrace_engine.engine.config.fields import RUNTIME
 from headrace_engine.engine.config.lease_fields import lease_violations, resolved_lease
 from headrace_engine.engine.config.logits_processors import processor_files
@@ -78,17 +78,13 @@ def _check_budget(config: RuntimeConfig) -> None:
 
 
 def _check_rope_scaling(scaling: RopeScaling | None) -> None:
-    if scaling is None or scaling.type in (RopeScalingType.LINEAR, RopeScalingType.LLAMA3):
+    if scaling is None or scaling.type not in (None, RopeScalingType.MODEL):
         return
-    if scaling.type in (None, RopeScalingType.MODEL):
-        given = [field.name for field in fields(RopeScaling) if field.name != "type"]
-        given = [name for name in given if getattr(scaling, name) is not None]
-        if given:
-            text = "is set, but type MODEL takes all factors from the model's files"
-            raise InvalidArgument.field(f"config.rope_scaling.{given[0]}", text)
-        return
-    text = f"= {scaling.type} {NOT_YET}; allowed: MODEL, LINEAR, LLAMA3"
-    raise InvalidArgument.unsupported("config.rope_scaling.type", text)
+    given = [field.name for field in fields(RopeScaling) if field.name != "type"]
+    given = [name for name in given if getattr(scaling, name) is not None]
+    if given:
+        text = "is set, but type MODEL takes all factors from the model's files"
+        raise InvalidArgument.field(f"config.rope_scaling.{given[0]}", text)
 
 
 def _effective(config: RuntimeConfig, name: str) -> Any:

@@ -1,23 +1,21 @@
-"""Llama, and models that compute the same: SmolLM2, Mistral."""
+"""Llama, and models that compute the same: SmolLM2, the R1 distills. SmolLM3 leaves some layers without rotation."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from headrace_engine.models.config_fields import ConfigFields
-from headrace_engine.models.families.family import (
-    Family,
-    GgufHints,
-    check_absent,
-    decoder_from_config,
-    decoder_from_metadata,
-    same_layers,
-)
-from headrace_engine.models.layout import GGUF_NAMES, HF_NAMES
-from headrace_engine.models.spec import DecoderSpec
+from headrace_engine.models.families.family import Family, GgufHints, check_absent, same_layers
+from headrace_engine.models.families.from_config import decoder_from_config, windowed_layers
+from headrace_engine.models.families.from_metadata import decoder_from_metadata
+from headrace_engine.models.layout import GGUF_NAMES, FileLayout
+from headrace_engine.models.spec import DecoderSpec, LayerSpec
 
-_MISTRAL_WINDOW = 4_096
-_OTHER_MODELS = (
+_SMOLLM3_THETA = 2_000_000.0
+_SMOLLM3_PERIOD = 4
+"""Each fourth layer of SmolLM3 does not rotate."""
+
+OTHER_MODELS = (
     "expert_count",
     "attention.scale",
     "attention.clamp_kqv",
@@ -31,30 +29,55 @@ _OTHER_MODELS = (
 """Metadata of models that are also named "llama" but compute something else."""
 
 
-def _llama(config: ConfigFields) -> DecoderSpec:
+def with_biases(spec: DecoderSpec, config: ConfigFields) -> DecoderSpec:
+    """Return the spec with the biases that a config of this kind switches on."""
     has_bias = config.flag("attention_bias", False)
-    spec = decoder_from_config(config, "LlamaForCausalLM")
     return replace(spec, qkv_bias=has_bias, output_bias=has_bias, mlp_bias=config.flag("mlp_bias", False))
 
 
-def _mistral(config: ConfigFields) -> DecoderSpec:
-    """Read Mistral's config: a null window means none; an absent one means that of Mistral 7B."""
-    check_absent(config, ("layer_types",))
-    spec = decoder_from_config(config, "MistralForCausalLM")
-    if config.has("sliding_window") and config.get("sliding_window") is None:
-        return spec
-    return replace(spec, layers=same_layers(spec.num_layers, config.integer("sliding_window", _MISTRAL_WINDOW)))
+def _llama(config: ConfigFields) -> DecoderSpec:
+    return with_biases(decoder_from_config(config, "LlamaForCausalLM"), config)
+
+
+def _smollm3(config: ConfigFields) -> DecoderSpec:
+    spec = decoder_from_config(config, "SmolLM3ForCausalLM", theta=_SMOLLM3_THETA, tied=True)
+    rotates = _rotating_layers(config, spec.num_layers)
+    layers = same_layers(spec.num_layers)
+    if config.flag("use_sliding_window", False) and config.get("sliding_window") is not None:
+        slides = [not each for each in rotates]
+        layers = windowed_layers(config, spec.num_layers, slides, config.integer("sliding_window"))
+    return replace(with_biases(spec, config), layers=_rotated(layers, rotates))
+
+
+def _rotating_layers(config: ConfigFields, count: int) -> list[bool]:
+    listed = config.get("no_rope_layers")
+    if listed is None or listed == []:
+        period = config.integer("no_rope_layer_interval", _SMOLLM3_PERIOD)
+        return [(index + 1) % period != 0 for index in range(count)]
+    if not isinstance(listed, list) or len(listed) < count or any(each not in (0, 1) for each in listed):
+        raise config.error("no_rope_layers", f"must list {count} of 0 and 1")
+    return [each == 1 for each in listed[:count]]
+
+
+def _rotated(layers: tuple[LayerSpec, ...], rotates: list[bool]) -> tuple[LayerSpec, ...]:
+    pairs = zip(layers, rotates, strict=True)
+    return tuple(replace(layer, rope=0 if each else None) for layer, each in pairs)
 
 
 def _gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
-    check_absent(metadata, _OTHER_MODELS)
+    check_absent(metadata, OTHER_MODELS)
     return decoder_from_metadata(metadata, "llama", hints)
 
 
+def _smollm3_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
+    check_absent(metadata, OTHER_MODELS)
+    spec = decoder_from_metadata(metadata, "smollm3", hints)
+    rotates = [(index + 1) % _SMOLLM3_PERIOD != 0 for index in range(spec.num_layers)]
+    return replace(spec, layers=_rotated(spec.layers, rotates))
+
+
 LLAMA = Family(
-    from_config={"LlamaForCausalLM": _llama, "MistralForCausalLM": _mistral},
-    from_metadata={"llama": _gguf},
-    hf_names=HF_NAMES,
-    gguf_names=GGUF_NAMES,
-    interleaved_in_gguf=True,
+    from_config={"LlamaForCausalLM": _llama, "SmolLM3ForCausalLM": _smollm3},
+    from_metadata={"llama": _gguf, "smollm3": _smollm3_gguf},
+    gguf=FileLayout(GGUF_NAMES, interleaved=True),
 )

@@ -5,16 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headrace_engine.models.config_fields import ConfigFields
-from headrace_engine.models.families.family import (
-    Family,
-    GgufHints,
-    check_absent,
-    decoder_from_config,
-    decoder_from_metadata,
-    same_layers,
-    sliding_layers,
-)
-from headrace_engine.models.layout import GGUF_NAMES, HF_NAMES
+from headrace_engine.models.families.family import Family, GgufHints, check_absent, same_layers
+from headrace_engine.models.families.from_config import decoder_from_config, windowed_layers
+from headrace_engine.models.families.from_metadata import decoder_from_metadata
 from headrace_engine.models.spec import DecoderSpec, LayerSpec
 
 _MAX_WINDOW_LAYERS = 28
@@ -23,20 +16,15 @@ _WINDOW = 4_096
 
 def _qwen2(config: ConfigFields) -> DecoderSpec:
     spec = decoder_from_config(config, "Qwen2ForCausalLM")
-    return replace(spec, qkv_bias=True, layers=windowed_layers(config, spec.num_layers))
+    return replace(spec, qkv_bias=True, layers=upper_windows(config, spec.num_layers))
 
 
-def windowed_layers(config: ConfigFields, count: int) -> tuple[LayerSpec, ...]:
+def upper_windows(config: ConfigFields, count: int) -> tuple[LayerSpec, ...]:
     """Return layers with windows as `layer_types` says, else from max_window_layers on; none if switched off."""
-    windowless = config.has("sliding_window") and config.get("sliding_window") is None
-    if windowless or not config.flag("use_sliding_window", False):
+    if not config.flag("use_sliding_window", False):
         return same_layers(count)
-    window = config.integer("sliding_window", _WINDOW)
-    slides = sliding_layers(config, count)
-    if slides is None:
-        first = config.integer("max_window_layers", _MAX_WINDOW_LAYERS, minimum=0)
-        slides = [index >= first for index in range(count)]
-    return tuple(LayerSpec(window=window if slide else None) for slide in slides)
+    first = config.integer("max_window_layers", _MAX_WINDOW_LAYERS, minimum=0)
+    return windowed_layers(config, count, [index >= first for index in range(count)], _WINDOW)
 
 
 def _gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
@@ -44,9 +32,4 @@ def _gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
     return decoder_from_metadata(metadata, "qwen2", hints)
 
 
-QWEN2 = Family(
-    from_config={"Qwen2ForCausalLM": _qwen2},
-    from_metadata={"qwen2": _gguf},
-    hf_names=HF_NAMES,
-    gguf_names=GGUF_NAMES,
-)
+QWEN2 = Family(from_config={"Qwen2ForCausalLM": _qwen2}, from_metadata={"qwen2": _gguf})

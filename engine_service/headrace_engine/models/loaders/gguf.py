@@ -8,7 +8,6 @@ import os
 import struct
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,9 @@ from headrace_engine.models.loaders.opening import open_model_file
 from headrace_engine.models.spec import DecoderSpec
 
 _ROPE_FREQS = "rope_freqs.weight"
+_ROPE_SHORT, _ROPE_LONG = "rope_factors_short.weight", "rope_factors_long.weight"
+_FACTORS = (_ROPE_FREQS, _ROPE_SHORT, _ROPE_LONG)
+"""Names of the tensors with divisors of the inverse frequencies."""
 _HARMLESS_SUFFIX = ".attn_rot_embd"
 _TOUCHES_RESULTS = ("blk.", "output", "token_embd", "token_types", "position_embd", "rope_factors")
 """Prefixes of tensors that take part in the computation: an unknown one cannot be ignored."""
@@ -93,26 +95,28 @@ def _spec(header: GgufHeader) -> tuple[Family, DecoderSpec]:
     hints = GgufHints(
         names=header.tensors.keys(),
         vocab_size=len(tokens) if isinstance(tokens, list) else None,
-        frequency_factors=_frequency_factors(header),
+        frequency_factors=_factors(header, _ROPE_FREQS) or _factors(header, _ROPE_SHORT),
+        long_factors=_factors(header, _ROPE_LONG),
     )
     fields = ConfigFields(header.metadata, source, f"{architecture}.")
     spec = family.from_metadata[architecture](fields, hints)
-    factors = spec.ropes[0].frequency_factors
-    if factors and len(factors) != spec.rotary_dim // 2:
-        text = f"{_ROPE_FREQS} has {len(factors)} values, expected half of the head's size {spec.rotary_dim}"
-        raise BadModel(f"{source}: {text}")
+    _check_factors(header, spec)
     return family, spec
+
+
+def _check_factors(header: GgufHeader, spec: DecoderSpec) -> None:
+    for tensor in (header.tensors[name] for name in _FACTORS if name in header.tensors):
+        if tensor.elements != spec.rotary_dim // 2:
+            raise tensor.error(f"has {tensor.elements} values, expected half of what rotates, {spec.rotary_dim}")
 
 
 def _bind(header: GgufHeader, family: Family, spec: DecoderSpec) -> tuple[dict[str, TensorInfo], list[str]]:
     source = header.path.name
-    tensors, rest = bind(spec, header.tensors, family.gguf_names, "its metadata", [source])
+    tensors, rest = bind(spec, header.tensors, family.gguf, "its metadata", [source])
     for info in tensors.values():
         if info.stored.storage not in READABLE_TYPES:
             text = f"has type {info.stored.storage}, which is not supported"
             raise info.stored.error(f"{text}; supported are {', '.join(sorted(READABLE_TYPES))}")
-    if family.interleaved_in_gguf:
-        tensors = {name: _interleaved(info, spec) for name, info in tensors.items()}
     return tensors, _left_over(rest, source)
 
 
@@ -122,22 +126,15 @@ def _left_over(rest: Sequence[StoredTensor], source: str) -> list[str]:
     Raises:
         BadModel: one of them would take part in the computation.
     """
-    extra = [tensor.name for tensor in rest if tensor.name != _ROPE_FREQS and _HARMLESS_SUFFIX not in tensor.name]
+    extra = [tensor.name for tensor in rest if tensor.name not in _FACTORS and _HARMLESS_SUFFIX not in tensor.name]
     needed = [name for name in extra if name.startswith(_TOUCHES_RESULTS)]
     if needed:
         raise BadModel(f"{source}: tensors that this architecture does not have: {name_some(needed)}")
     return [f"{source}: tensors that are not known and not used: {name_some(extra)}"] if extra else []
 
 
-def _interleaved(info: TensorInfo, spec: DecoderSpec) -> TensorInfo:
-    """Mark the rows of queries and keys as interleaved: the format stores rotary pairs adjacent."""
-    part = info.name.rpartition(".")[2].removesuffix("_bias")
-    heads = {"q": spec.num_heads, "k": spec.num_kv_heads}.get(part, 0)
-    return replace(info, interleaved_heads=heads)
-
-
-def _frequency_factors(header: GgufHeader) -> tuple[float, ...]:
-    tensor = header.tensors.get(_ROPE_FREQS)
+def _factors(header: GgufHeader, name: str) -> tuple[float, ...]:
+    tensor = header.tensors.get(name)
     if tensor is None:
         return ()
     if tensor.storage != "F32" or len(tensor.shape) != 1 or tensor.elements > _MOST_FACTORS:

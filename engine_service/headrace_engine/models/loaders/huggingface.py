@@ -96,9 +96,9 @@ def _generation(directory: Path) -> dict[str, Any]:
 
 
 def _bind(spec: DecoderSpec, checkpoint: Checkpoint) -> _Bound:
-    names, stored = family_of(spec.architecture, CONFIG).hf_names, dict(checkpoint.tensors)
-    spec, warnings = _resolve_head(spec, stored, names)
-    tensors, rest = bind(spec, stored, names, CONFIG, [name for name, _, _ in checkpoint.headers])
+    layout, stored = family_of(spec.architecture, CONFIG).hf, dict(checkpoint.tensors)
+    spec, warnings = _resolve_head(spec, stored, layout.names)
+    tensors, rest = bind(spec, stored, layout, CONFIG, [name for name, _, _ in checkpoint.headers])
     for info in tensors.values():
         if info.stored.storage not in _FLOATS:
             raise info.stored.error(f"is {info.stored.storage}; supported are {', '.join(_FLOATS)}")

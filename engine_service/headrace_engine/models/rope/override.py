@@ -8,11 +8,14 @@ from dataclasses import replace
 from headrace_engine.config import RopeScaling, RopeScalingType
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.models.config_fields import INT32
+from headrace_engine.models.rope.reading import yarn_attention_factor
 from headrace_engine.models.spec import DecoderSpec, RopeSpec
 
 _USED_FACTORS = {
     RopeScalingType.MODEL: frozenset[str](),
     RopeScalingType.LINEAR: frozenset({"factor"}),
+    RopeScalingType.DYNAMIC: frozenset({"factor", "original_max_length"}),
+    RopeScalingType.YARN: frozenset({"factor", "original_max_length", "attention_factor", "beta_fast", "beta_slow"}),
     RopeScalingType.LLAMA3: frozenset({"factor", "original_max_length", "low_freq_factor", "high_freq_factor"}),
 }
 
@@ -20,22 +23,34 @@ _USED_FACTORS = {
 def apply_rope_scaling(spec: DecoderSpec, scaling: RopeScaling) -> DecoderSpec:
     """Return the spec with another rotary scaling; the factor extends `max_length` too.
 
+    Of a decoder with several rotary embeddings, the first is scaled, that of layers without a window.
+
     Raises:
-        InvalidArgument: the type is not supported yet, a factor is absent or out of range, or set without being used.
+        InvalidArgument: a factor is absent, out of range, or set without being used.
     """
     kind = scaling.type or RopeScalingType.MODEL
-    if kind not in _USED_FACTORS:
-        text = f"= {kind} is not supported yet; supported are {', '.join(_USED_FACTORS)}"
-        raise InvalidArgument.unsupported("config.rope_scaling.type", text)
     _check_unused(kind, scaling)
     if kind is RopeScalingType.MODEL:
         return spec
     factor = _required_factor(kind, scaling)
+    rope = _overridden(spec, kind, scaling, factor)
+    length = _stretched(rope.original_max_length or _trained_length(spec), factor)
+    return replace(spec, ropes=(rope, *spec.ropes[1:]), max_length=max(spec.max_length, length))
+
+
+def _overridden(spec: DecoderSpec, kind: RopeScalingType, scaling: RopeScaling, factor: float) -> RopeSpec:
+    base = RopeSpec(theta=spec.ropes[0].theta, dim=spec.rotary_dim, scaling=kind, factor=factor)
     if kind is RopeScalingType.LINEAR:
-        rope = RopeSpec(theta=spec.ropes[0].theta, dim=spec.ropes[0].dim, scaling=kind, factor=factor)
-        return replace(spec, ropes=(rope,), max_length=max(spec.max_length, _stretched(_trained_length(spec), factor)))
-    rope = _overridden_llama3(spec, scaling, factor)
-    return replace(spec, ropes=(rope,), max_length=max(spec.max_length, _stretched(rope.original_max_length, factor)))
+        return base
+    base = replace(base, original_max_length=_original_length(spec, scaling))
+    if kind is RopeScalingType.LLAMA3:
+        return _llama3(spec.ropes[0], base, scaling)
+    if kind is RopeScalingType.YARN:
+        return _yarn(spec.ropes[0], base, scaling)
+    if base.dim < 4:
+        text = f"= {kind} needs 4 entries of a head that rotate; {spec.architecture} has {base.dim}"
+        raise InvalidArgument.field("config.rope_scaling.type", text)
+    return base
 
 
 def _check_unused(kind: RopeScalingType, scaling: RopeScaling) -> None:
@@ -64,31 +79,40 @@ def _stretched(length: int, factor: float) -> int:
 
 def _trained_length(spec: DecoderSpec) -> int:
     """Return the maximum length before the scaling in the model's own files."""
-    if spec.ropes[0].scaling is RopeScalingType.LLAMA3:
-        return spec.ropes[0].original_max_length
-    if spec.ropes[0].scaling is RopeScalingType.LINEAR:
-        return int(spec.max_length / spec.ropes[0].factor)
-    return spec.max_length
+    rope = spec.ropes[0]
+    if rope.scaling is RopeScalingType.LINEAR:
+        return int(spec.max_length / rope.factor)
+    return rope.original_max_length or spec.max_length
 
 
-def _overridden_llama3(spec: DecoderSpec, scaling: RopeScaling, factor: float) -> RopeSpec:
+def _original_length(spec: DecoderSpec, scaling: RopeScaling) -> int:
+    original = scaling.original_max_length
+    if original is not None and not 1 <= original <= INT32:
+        text = f"= {original} is out of range; allowed: at least 1, at most {INT32}"
+        raise InvalidArgument.field("config.rope_scaling.original_max_length", text)
+    return original or _trained_length(spec)
+
+
+def _llama3(old: RopeSpec, base: RopeSpec, scaling: RopeScaling) -> RopeSpec:
     """Return the override; factors left unset are the model's own if it has this scaling, else 1 and 4."""
-    old = spec.ropes[0]
     low = scaling.low_freq_factor if scaling.low_freq_factor is not None else old.low_freq_factor
     high = scaling.high_freq_factor if scaling.high_freq_factor is not None else old.high_freq_factor
     if not 0 < low < high < float("inf"):
         text = f"= {high:g} must be finite and above low_freq_factor = {low:g}, which must be above 0"
         raise InvalidArgument.field("config.rope_scaling.high_freq_factor", text)
-    original = scaling.original_max_length
-    if original is not None and not 1 <= original <= INT32:
-        text = f"= {original} is out of range; allowed: at least 1, at most {INT32}"
-        raise InvalidArgument.field("config.rope_scaling.original_max_length", text)
-    return RopeSpec(
-        theta=old.theta,
-        dim=old.dim,
-        scaling=RopeScalingType.LLAMA3,
-        factor=factor,
-        low_freq_factor=low,
-        high_freq_factor=high,
-        original_max_length=original or _trained_length(spec),
-    )
+    return replace(base, low_freq_factor=low, high_freq_factor=high)
+
+
+def _yarn(old: RopeSpec, base: RopeSpec, scaling: RopeScaling) -> RopeSpec:
+    """Return the override; rotations left unset are the model's own if it has this scaling, else 32 and 1."""
+    if base.theta <= 1:
+        text = f"= {RopeScalingType.YARN} needs a rope_theta above 1; that of the model is {base.theta:g}"
+        raise InvalidArgument.field("config.rope_scaling.type", text)
+    fast = scaling.beta_fast if scaling.beta_fast is not None else old.beta_fast
+    slow = scaling.beta_slow if scaling.beta_slow is not None else old.beta_slow
+    attention = scaling.attention_factor
+    attention = yarn_attention_factor(base.factor) if attention is None else attention
+    for name, value in (("beta_fast", fast), ("beta_slow", slow), ("attention_factor", attention)):
+        if not 0 < value < float("inf"):
+            raise InvalidArgument.field(f"config.rope_scaling.{name}", f"= {value:g} must be finite and above 0")
+    return replace(base, beta_fast=fast, beta_slow=slow, truncate=old.truncate, attention_factor=attention)

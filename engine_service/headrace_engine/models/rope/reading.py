@@ -1,7 +1,9 @@
-"""Rotary scaling as in config files and in GGUF metadata."""
+"""Rotary embedding as in config files and in GGUF metadata."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from headrace_engine.config import RopeScalingType
@@ -9,59 +11,107 @@ from headrace_engine.models.config_fields import ConfigFields
 from headrace_engine.models.spec import RopeSpec
 
 DEFAULT_THETA = 10_000.0
-_SUPPORTED = "default, linear, llama3"
 
 
-def rope_from_config(config: ConfigFields, head_dim: int, max_length: int) -> RopeSpec:
+def rope_from_config(
+    config: ConfigFields,
+    head_dim: int,
+    max_length: int,
+    *,
+    theta: float = DEFAULT_THETA,
+    rotating: float | None = None,
+    layer_type: str = "",
+) -> RopeSpec:
     """Read the rotary embedding from a config.json.
 
     Scaling is in `rope_scaling`, next to `rope_theta`, or in `rope_parameters` together with it; its type is in
     `rope_type` or `type`.
 
+    Args:
+        theta: base where the config names none.
+        rotating: share of a head that rotates where the config names none; None: all of it in every model.
+        layer_type: type of the layers, for configs whose `rope_parameters` has an object for each; "" has none.
+
     Raises:
         BadModel: the type is unknown or not supported, or a factor is absent; names the field.
     """
-    scaling = _scaling_table(config)
-    theta = config.number("rope_theta", DEFAULT_THETA)
-    _check_partial(config)
+    scaling = _scaling_table(config, layer_type)
+    theta = config.number("rope_theta", theta)
+    base = RopeSpec(theta, _rotary_dim(config, scaling, head_dim, rotating))
     if scaling is None:
-        return RopeSpec(theta=theta, dim=head_dim)
-    _check_partial(scaling)
-    base = RopeSpec(theta=scaling.number("rope_theta", theta), dim=head_dim)
-    kind = _scaling_type(scaling)
-    if kind == "default":
         return base
-    if kind == "linear":
-        return replace(base, scaling=RopeScalingType.LINEAR, factor=scaling.number("factor", minimum=1))
-    if kind == "llama3":
-        return _llama3(base, scaling, config.integer("original_max_position_embeddings", max_length))
-    raise scaling.error(_type_name(scaling), f"is not supported; supported are {_SUPPORTED}")
+    base = replace(base, theta=scaling.number("rope_theta", theta))
+    kind = _scaling_type(scaling)
+    if kind not in _READERS:
+        raise scaling.error(_type_name(scaling), f"is not supported; supported are {', '.join(sorted(_READERS))}")
+    inside = scaling.integer("original_max_position_embeddings", max_length)
+    original = config.integer("original_max_position_embeddings", inside)
+    return _READERS[kind](base, scaling, original, max_length)
 
 
-def rope_from_metadata(metadata: ConfigFields, head_dim: int, factors: tuple[float, ...]) -> RopeSpec:
+def rope_from_metadata(
+    metadata: ConfigFields,
+    head_dim: int,
+    factors: tuple[float, ...],
+    long_factors: tuple[float, ...] = (),
+    *,
+    partial: bool = False,
+) -> RopeSpec:
     """Read the rotary embedding from GGUF metadata.
 
     Args:
-        factors: divisors of the inverse frequencies from the file's rope_freqs tensor; empty if it has none.
+        factors: divisors of the inverse frequencies from the file's tensors; empty if it has none.
+        long_factors: the same for long sequences.
+        partial: the family has models of which only a part of each head rotates.
 
     Raises:
         BadModel: the scaling type is unknown or not supported, or a factor is absent; names the field.
     """
     dim = metadata.integer("rope.dimension_count", head_dim)
-    if dim != head_dim:
+    if not partial and dim != head_dim:
         raise metadata.error("rope.dimension_count", f"must be the head's size, {head_dim}")
-    base = RopeSpec(theta=metadata.number("rope.freq_base", DEFAULT_THETA), dim=dim)
-    factor = _linear_factor(metadata)
+    if dim > head_dim or dim % 2:
+        raise metadata.error("rope.dimension_count", f"must be even, and at most the head's size, {head_dim}")
+    base = RopeSpec(
+        theta=metadata.number("rope.freq_base", DEFAULT_THETA),
+        dim=dim,
+        attention_factor=metadata.number("rope.scaling.attn_factor", 1.0),
+        original_max_length=metadata.integer("rope.scaling.original_context_length", 0, minimum=0),
+    )
+    if metadata.get("rope.scaling.type") == "yarn":
+        return _yarn_of_metadata(base, metadata)
+    factor = _linear_factor(metadata, factored=bool(long_factors))
     if factors:
-        return replace(base, frequency_factors=tuple(value * factor for value in factors))
+        divisors = tuple(value * factor for value in factors)
+        return replace(base, frequency_factors=divisors, long_factors=tuple(value * factor for value in long_factors))
     return base if factor == 1 else replace(base, scaling=RopeScalingType.LINEAR, factor=factor)
 
 
-def _scaling_table(config: ConfigFields) -> ConfigFields | None:
+def yarn_attention_factor(factor: float, scale: float = 1.0) -> float:
+    """Return the factor of cosines and sines that YaRN's authors recommend."""
+    return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1
+
+
+def _scaling_table(config: ConfigFields, layer_type: str) -> ConfigFields | None:
     scaling, parameters = config.table("rope_scaling"), config.table("rope_parameters")
+    if parameters and layer_type and parameters.has(layer_type):
+        return parameters.table(layer_type)
     if scaling and parameters and config.get("rope_scaling") != config.get("rope_parameters"):
         raise config.error("rope_scaling", "contradicts rope_parameters")
     return scaling or parameters
+
+
+def _rotary_dim(config: ConfigFields, scaling: ConfigFields | None, head_dim: int, rotating: float | None) -> int:
+    """Return the number of leading entries of a head that rotate."""
+    fields = scaling if scaling and scaling.get("partial_rotary_factor") is not None else config
+    share = fields.number("partial_rotary_factor", 1.0 if rotating is None else rotating)
+    if rotating is None and share != 1:
+        raise fields.error("partial_rotary_factor", "is not supported for this architecture")
+    dim = int(head_dim * share)
+    if not 2 <= dim <= head_dim or dim % 2:
+        text = f"makes {dim} of {head_dim} entries of a head rotate; allowed: an even number, at most all"
+        raise fields.error("partial_rotary_factor", text)
+    return dim
 
 
 def _type_name(scaling: ConfigFields) -> str:
@@ -79,7 +129,22 @@ def _scaling_type(scaling: ConfigFields) -> str:
     return kind
 
 
-def _llama3(base: RopeSpec, scaling: ConfigFields, original: int) -> RopeSpec:
+def _default(base: RopeSpec, scaling: ConfigFields, original: int, max_length: int) -> RopeSpec:
+    return base
+
+
+def _linear(base: RopeSpec, scaling: ConfigFields, original: int, max_length: int) -> RopeSpec:
+    return replace(base, scaling=RopeScalingType.LINEAR, factor=scaling.number("factor", minimum=1))
+
+
+def _dynamic(base: RopeSpec, scaling: ConfigFields, original: int, max_length: int) -> RopeSpec:
+    factor = scaling.number("factor", minimum=1)
+    if base.dim < 4:
+        raise scaling.error(_type_name(scaling), f"needs 4 entries of a head that rotate; there are {base.dim}")
+    return replace(base, scaling=RopeScalingType.DYNAMIC, factor=factor, original_max_length=max_length)
+
+
+def _llama3(base: RopeSpec, scaling: ConfigFields, original: int, max_length: int) -> RopeSpec:
     low = scaling.number("low_freq_factor")
     high = scaling.number("high_freq_factor")
     if high <= low:
@@ -90,21 +155,96 @@ def _llama3(base: RopeSpec, scaling: ConfigFields, original: int) -> RopeSpec:
         factor=scaling.number("factor", minimum=1),
         low_freq_factor=low,
         high_freq_factor=high,
-        original_max_length=scaling.integer("original_max_position_embeddings", original),
+        original_max_length=original,
     )
 
 
-def _check_partial(config: ConfigFields) -> None:
-    if config.get("partial_rotary_factor") not in (None, 1, 1.0):
-        raise config.error("partial_rotary_factor", "is not supported for this architecture")
+def _yarn(base: RopeSpec, scaling: ConfigFields, original: int, max_length: int) -> RopeSpec:
+    factor = scaling.number("factor", max_length / original, minimum=1)
+    _check_logarithm(scaling, "rope_theta", base.theta)
+    default = yarn_attention_factor(factor)
+    if scaling.get("mscale") and scaling.get("mscale_all_dim"):
+        scales = (scaling.number(name) for name in ("mscale", "mscale_all_dim"))
+        above, below = (yarn_attention_factor(factor, scale) for scale in scales)
+        default = above / below
+    return replace(
+        base,
+        scaling=RopeScalingType.YARN,
+        factor=factor,
+        original_max_length=original,
+        attention_factor=scaling.number("attention_factor", default),
+        beta_fast=scaling.number("beta_fast", base.beta_fast),
+        beta_slow=scaling.number("beta_slow", base.beta_slow),
+        truncate=scaling.flag("truncate", True),
+    )
 
 
-def _linear_factor(metadata: ConfigFields) -> float:
+def _longrope(base: RopeSpec, scaling: ConfigFields, original: int, max_length: int) -> RopeSpec:
+    factor = scaling.number("factor", max_length / original)
+    _check_logarithm(scaling, "original_max_position_embeddings", original)
+    default = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
+    return replace(
+        base,
+        original_max_length=original,
+        attention_factor=scaling.number("attention_factor", default),
+        frequency_factors=_factors(scaling, "short_factor", base.dim // 2),
+        long_factors=_factors(scaling, "long_factor", base.dim // 2),
+    )
+
+
+def _check_logarithm(scaling: ConfigFields, name: str, value: float) -> None:
+    if value <= 1:
+        raise scaling.error(name, f"must be above 1 for {_type_name(scaling)} = {_scaling_type(scaling)!r}")
+
+
+def _factors(scaling: ConfigFields, name: str, count: int) -> tuple[float, ...]:
+    values = scaling.get(name)
+    if not isinstance(values, list) or len(values) != count or not all(map(_is_factor, values)):
+        raise scaling.error(name, f"must list {count} finite numbers above 0, half of what rotates of a head")
+    return tuple(map(float, values))
+
+
+def _is_factor(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+
+
+_Reader = Callable[[RopeSpec, ConfigFields, int, int], RopeSpec]
+_READERS: Mapping[str, _Reader] = {
+    "default": _default,
+    "linear": _linear,
+    "dynamic": _dynamic,
+    "llama3": _llama3,
+    "yarn": _yarn,
+    "longrope": _longrope,
+    "su": _longrope,
+}
+
+
+def _yarn_of_metadata(base: RopeSpec, metadata: ConfigFields) -> RopeSpec:
+    factor = metadata.number("rope.scaling.factor", minimum=1)
+    if base.theta <= 1:
+        raise metadata.error("rope.freq_base", "must be above 1 for rope.scaling.type = 'yarn'")
+    scale = metadata.number("rope.scaling.yarn_log_multiplier", 1.0)
+    if scale != 1:
+        raise metadata.error("rope.scaling.yarn_log_multiplier", "is not supported; allowed: 1, or leave it out")
+    given = metadata.get("rope.scaling.yarn_log_multiplier") is not None
+    return replace(
+        base,
+        scaling=RopeScalingType.YARN,
+        factor=factor,
+        original_max_length=metadata.integer("rope.scaling.original_context_length"),
+        attention_factor=base.attention_factor * (1.0 if given else yarn_attention_factor(factor)),
+        beta_fast=metadata.number("rope.scaling.yarn_beta_fast", base.beta_fast),
+        beta_slow=metadata.number("rope.scaling.yarn_beta_slow", base.beta_slow),
+    )
+
+
+def _linear_factor(metadata: ConfigFields, factored: bool) -> float:
     legacy = metadata.get("rope.scale_linear")
     name = "rope.scaling.factor" if legacy is None else "rope.scale_linear"
     kind = metadata.text("rope.scaling.type", "none" if metadata.get(name) is None else "linear")
-    if kind == "none":
+    if kind == "none" or (kind == "longrope" and factored):
         return 1.0
     if kind != "linear":
-        raise metadata.error("rope.scaling.type", "is not supported; supported are none, linear")
+        raise metadata.error("rope.scaling.type", "is not supported; supported are none, linear, yarn, longrope")
     return metadata.number(name, minimum=1)

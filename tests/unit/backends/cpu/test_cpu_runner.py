@@ -213,7 +213,6 @@ def mixed_steps(random: Random) -> list[SequenceStep]:
         ({"block_size": 8}, "config.block_size", "NOT_SUPPORTED"),
         ({"num_threads": 1025}, "config.num_threads", "INVALID_FIELD"),
         ({"max_length": 513}, "config.max_length", "INVALID_FIELD"),
-        ({"rope_scaling": RopeScaling(RopeScalingType.YARN, 4.0)}, "config.rope_scaling.type", "NOT_SUPPORTED"),
         ({"activation_quant": ActivationQuant.FP8}, "config.activation_quant", "NOT_SUPPORTED"),
         ({"activation_quant": ActivationQuant.INT8}, "config.activation_quant", "INVALID_FIELD"),
         ({"weight_quant_group_size": 32}, "config.weight_quant_group_size", "INVALID_FIELD"),

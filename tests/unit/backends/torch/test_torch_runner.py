@@ -167,7 +167,6 @@ def test_without_a_compute_unit_cpu_is_used_if_there_is_no_cuda(tiny_llama, monk
         ({"device_list": (1,)}, "config.device_list", "INVALID_FIELD"),
         ({"weight_quant": WeightQuant.INT8}, "config.weight_quant", "NOT_SUPPORTED"),
         ({"max_length": 513}, "config.max_length", "INVALID_FIELD"),
-        ({"rope_scaling": RopeScaling(RopeScalingType.YARN, 4.0)}, "config.rope_scaling.type", "NOT_SUPPORTED"),
     ],
     ids=str,
 )

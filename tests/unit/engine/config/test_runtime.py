@@ -93,18 +93,13 @@ class TestCheck:
         check_config(replace(PLAIN, num_host_blocks=4))
         check_config(replace(PLAIN, num_host_blocks=0, enable_prefix_cache=False))
 
-    @pytest.mark.parametrize("kind", [RopeScalingType.DYNAMIC, RopeScalingType.YARN])
-    def test_a_rope_scaling_that_is_not_built_is_refused_by_name(self, kind: RopeScalingType) -> None:
-        error = refused(rope_scaling=RopeScaling(kind, factor=2.0))
-        assert (error.reason, error.violations[0].field) == ("NOT_SUPPORTED", "config.rope_scaling.type")
-
     @pytest.mark.parametrize("kind", [None, RopeScalingType.MODEL])
     def test_factors_need_a_type(self, kind: RopeScalingType | None) -> None:
         error = refused(rope_scaling=RopeScaling(kind, factor=2.0))
         assert error.violations[0].field == "config.rope_scaling.factor"
         check_config(replace(PLAIN, rope_scaling=RopeScaling(kind)))
 
-    @pytest.mark.parametrize("kind", [RopeScalingType.LINEAR, RopeScalingType.LLAMA3])
+    @pytest.mark.parametrize("kind", [kind for kind in RopeScalingType if kind is not RopeScalingType.MODEL])
     def test_a_rope_scaling_that_is_built_is_accepted(self, kind: RopeScalingType) -> None:
         check_config(replace(PLAIN, rope_scaling=RopeScaling(kind, factor=2.0)))
 

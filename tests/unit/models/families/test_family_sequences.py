@@ -59,12 +59,12 @@ def check(lane: Lane, expected: tuple[Path, torch.Tensor, list[int]], first: int
 def test_sequences_are_those_of_transformers(backend: str, family: Any) -> None:
     """In one chunk; n > 1, after a cached prefix, in chunks; and computed again after preemption."""
     with opened(backend, family[0]) as lanes:
-        whole = lanes.add(PROMPT, room=COUNT)
+        whole = lanes.add(PROMPT, new_tokens=COUNT)
         lanes.greedy([whole], COUNT)
-        shared = [lanes.add(PROMPT, room=COUNT, shared=whole, shared_tokens=32) for _ in range(2)]
-        chunked = lanes.add(PROMPT, room=COUNT)
+        shared = [lanes.add(PROMPT, new_tokens=COUNT, shared=whole, shared_tokens=32) for _ in range(2)]
+        chunked = lanes.add(PROMPT, new_tokens=COUNT)
         lanes.greedy([chunked, *shared], COUNT, chunk=5, stagger=2)
-        again = lanes.add(whole.ids[: len(PROMPT) + 9], room=COUNT)
+        again = lanes.add(whole.ids[: len(PROMPT) + 9], new_tokens=COUNT)
         lanes.greedy([again], COUNT - 9)
     for lane in (whole, chunked, *shared):
         check(lane, family)
@@ -76,6 +76,6 @@ def test_gguf_files_of_the_same_weights_say_the_same(backend: str, family: Any, 
     if read_json(family[0] / "config.json")["model_type"] not in ARCHITECTURES:
         pytest.skip("no converter writes this family as GGUF")
     with opened(backend, make_tiny_gguf(tmp_path / "tiny.gguf", family[0])) as lanes:
-        lane = lanes.add(PROMPT, room=COUNT)
+        lane = lanes.add(PROMPT, new_tokens=COUNT)
         lanes.greedy([lane], COUNT)
     check(lane, family)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from headrace_engine.config import RopeScaling, RopeScalingType
 from headrace_engine.errors import InvalidArgument
@@ -49,6 +51,10 @@ def test_model_means_no_change() -> None:
         (RopeScaling(RopeScalingType.LLAMA3, factor=2, attention_factor=1), "attention_factor"),
         (RopeScaling(RopeScalingType.LLAMA3, factor=2, low_freq_factor=5), "high_freq_factor"),
         (RopeScaling(RopeScalingType.LLAMA3, factor=2, original_max_length=0), "original_max_length"),
+        (RopeScaling(RopeScalingType.YARN, factor=2, beta_slow=0), "beta_slow"),
+        (RopeScaling(RopeScalingType.YARN, factor=2, attention_factor=float("inf")), "attention_factor"),
+        (RopeScaling(RopeScalingType.YARN, factor=2, low_freq_factor=1), "low_freq_factor"),
+        (RopeScaling(RopeScalingType.DYNAMIC, factor=2, beta_fast=1), "beta_fast"),
         (RopeScaling(RopeScalingType.MODEL, factor=2), "factor"),
         (RopeScaling(factor=2), "factor"),
     ],
@@ -60,9 +66,17 @@ def test_factors_that_do_not_fit_are_refused_by_field(scaling: RopeScaling, fiel
     assert caught.value.reason == "INVALID_FIELD"
 
 
-@pytest.mark.parametrize("kind", [RopeScalingType.DYNAMIC, RopeScalingType.YARN])
-def test_types_to_come_are_not_supported(kind: RopeScalingType) -> None:
-    with pytest.raises(InvalidArgument) as caught:
-        apply_rope_scaling(read(), RopeScaling(kind, factor=2))
-    assert caught.value.violations[0].field == "config.rope_scaling.type"
-    assert caught.value.reason == "NOT_SUPPORTED"
+def test_yarn_takes_the_models_length_and_the_usual_factors() -> None:
+    spec = apply_rope_scaling(read(), RopeScaling(RopeScalingType.YARN, factor=4))
+    rope = spec.ropes[0]
+    assert (rope.beta_fast, rope.beta_slow, rope.original_max_length, spec.max_length) == (32, 1, 4096, 16_384)
+    assert rope.attention_factor == pytest.approx(0.1 * math.log(4) + 1)
+    given = RopeScaling(RopeScalingType.YARN, 2, 64, attention_factor=1.5, beta_fast=16, beta_slow=2)
+    rope = apply_rope_scaling(read(), given).ropes[0]
+    assert (rope.attention_factor, rope.beta_fast, rope.beta_slow, rope.original_max_length) == (1.5, 16, 2, 64)
+
+
+def test_dynamic_takes_the_models_length() -> None:
+    spec = apply_rope_scaling(read(), RopeScaling(RopeScalingType.DYNAMIC, factor=2))
+    assert (spec.ropes[0].scaling, spec.ropes[0].original_max_length) == (RopeScalingType.DYNAMIC, 4096)
+    assert spec.max_length == 8192

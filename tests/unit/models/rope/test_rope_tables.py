@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import torch
 from headrace_engine.config import RopeScalingType
+from headrace_engine.models.config_fields import ConfigFields
 from headrace_engine.models.rope import tables
+from headrace_engine.models.rope.reading import rope_from_config
 from headrace_engine.models.rope.tables import inverse_frequencies, rotary_tables
 from headrace_engine.models.spec import RopeSpec
 
@@ -94,3 +96,35 @@ def test_f5_tables_are_made_piece_by_piece_to_the_same_bits(monkeypatch):
     pieces = rotary_tables(RopeSpec(1e4, 64), 3000)
     assert (pieces.cos == whole.cos).all()
     assert (pieces.sin == whole.sin).all()
+
+
+LISTS = {"short_factor": [1 + place / 9 for place in range(32)], "long_factor": [3.0 + place for place in range(32)]}
+PARTIAL = {name: values[:24] for name, values in LISTS.items()}
+CONFIGS = {
+    "partial": {"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.75},
+    "dynamic": {"rope_type": "dynamic", "factor": 4.0},
+    "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024},
+    "yarn rotations": {"rope_type": "yarn", "factor": 8.0, "beta_fast": 16.0, "beta_slow": 2.0, "truncate": False},
+    "yarn scales": {"rope_type": "yarn", "factor": 40.0, "mscale": 0.7, "mscale_all_dim": 1.1},
+    "yarn given": {"rope_type": "yarn", "factor": 4.0, "attention_factor": 1.3, "partial_rotary_factor": 0.5},
+    "longrope": {"rope_type": "longrope", "original_max_position_embeddings": 512, **LISTS},
+    "longrope partial": {"rope_type": "longrope", "factor": 8.0, "partial_rotary_factor": 0.75, **PARTIAL},
+}
+
+
+@pytest.mark.parametrize("length", [128, 4096, 16_384])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_scalings_of_configs_equal_transformers(name, length):
+    """Up to the original length, at the model's, and beyond it."""
+    from transformers import LlamaConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    given = {"rope_theta": 50_000.0, **CONFIGS[name]}
+    config = LlamaConfig(head_dim=64, max_position_embeddings=4096, rope_parameters=dict(given))
+    expected, factor = ROPE_INIT_FUNCTIONS[given["rope_type"]](config, "cpu", seq_len=length)
+    fields = ConfigFields({"rope_parameters": given, "max_position_embeddings": 4096}, "config.json")
+    rope = replace(rope_from_config(fields, 64, 4096, rotating=1.0), length=length)
+    assert rope.attention_factor == pytest.approx(factor)
+    np.testing.assert_allclose(inverse_frequencies(rope), expected.numpy(), rtol=1e-6)
+    made = rotary_tables(rope, 8)
+    np.testing.assert_allclose(made.cos[5], factor * np.cos(5 * expected.numpy()), atol=1e-5)

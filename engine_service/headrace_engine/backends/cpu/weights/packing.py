@@ -105,7 +105,7 @@ class Packer:
             BadModel: a file has changed since it was opened.
         """
         found = [info for info in self._infos() if len(info.shape) == 1]
-        return {info.name: self._open(info).floats(0, 1)[0].copy() for info in found}
+        return {info.name: self._open(info).floats(0, 1)[0] + np.float32(info.shift) for info in found}
 
     def _infos(self) -> list[TensorInfo]:
         """Return all tensors in the order of the files."""

@@ -39,21 +39,23 @@ def orders_of(info: TensorInfo, spec: DecoderSpec) -> Orders:
     """Return the orders that pad heads and separate interleaved rotary pairs into halves."""
     part = info.name.rpartition(".")[2]
     if part == "o":
-        return Orders(columns=_head_order(spec.num_heads, spec, interleaved=False))
+        return Orders(columns=_head_order(spec.num_heads, spec))
     heads = {"q": spec.num_heads, "k": spec.num_kv_heads, "v": spec.num_kv_heads}.get(part.removesuffix("_bias"))
     if part in ("q_norm", "k_norm"):
         heads = info.shape[0] // spec.head_dim
     if heads is None:
         return Orders()
-    return Orders(rows=_head_order(heads, spec, interleaved=info.interleaved_heads > 0))
+    return Orders(rows=_head_order(heads, spec, info.rotary_dim))
 
 
-def _head_order(heads: int, spec: DecoderSpec, interleaved: bool) -> Order | None:
+def _head_order(heads: int, spec: DecoderSpec, interleaved: int = 0) -> Order | None:
+    """Return the order of the rows of heads, of which the first `interleaved` hold rotary pairs adjacent."""
     dim, padded = spec.head_dim, padded_head_dim(spec)
     if dim == padded and not interleaved:
         return None
     order = np.full((heads, padded), -1, dtype=np.int64)
-    inside = np.arange(dim).reshape(dim // 2, 2).T.reshape(-1) if interleaved else np.arange(dim)
+    inside = np.arange(dim)
+    inside[:interleaved] = inside[:interleaved].reshape(-1, 2).T.reshape(-1)
     order[:, :dim] = np.arange(heads)[:, None] * dim + inside
     return order.reshape(-1)
 

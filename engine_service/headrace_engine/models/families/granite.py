@@ -1,0 +1,77 @@
+"""Granite 3 and the dense models of Granite 4: factors of embeddings, branches, scores and logits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headrace_engine.models.config_fields import ConfigFields
+from headrace_engine.models.families.family import Family, GgufHints, check_absent
+from headrace_engine.models.families.from_config import decoder_from_config
+from headrace_engine.models.families.from_metadata import decoder_from_metadata
+from headrace_engine.models.families.llama import with_biases
+from headrace_engine.models.layout import GGUF_NAMES, HF_NAMES, FileLayout
+from headrace_engine.models.spec import DecoderSpec
+
+_ATTENTION = ("attention", "full_attention")
+"""Names of the layers that are supported of hybrid models."""
+
+
+def _granite(config: ConfigFields) -> DecoderSpec:
+    return _scaled(config, with_biases(decoder_from_config(config, "GraniteForCausalLM"), config))
+
+
+def _granite4(config: ConfigFields) -> DecoderSpec:
+    """Read the config of a hybrid model all of whose layers are attention and a dense MLP."""
+    check_absent(config, ("num_local_experts", "mlp_bias"))
+    kinds = config.get("layer_types")
+    spec = decoder_from_config(config, "GraniteMoeHybridForCausalLM")
+    if not isinstance(kinds, list) or len(kinds) != spec.num_layers or any(kind not in _ATTENTION for kind in kinds):
+        text = f"must list {spec.num_layers} of {', '.join(_ATTENTION)}: others are not supported"
+        raise config.error("layer_types", text)
+    if config.text("position_embedding_type", "") != "rope":
+        raise config.error("position_embedding_type", "is not supported; supported is rope")
+    has_bias = config.flag("attention_bias", False)
+    wide = config.integer("shared_intermediate_size")
+    return _scaled(config, replace(spec, intermediate_size=wide, qkv_bias=has_bias, output_bias=has_bias))
+
+
+def _scaled(config: ConfigFields, spec: DecoderSpec) -> DecoderSpec:
+    return replace(
+        spec,
+        embedding_scale=config.number("embedding_multiplier", 1.0),
+        branch_scale=config.number("residual_multiplier", 1.0),
+        attention_scale=config.number("attention_multiplier", 1.0),
+        logit_scale=1 / config.number("logits_scaling", 1.0),
+    )
+
+
+def _gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
+    check_absent(metadata, ("expert_count", "attn_logit_softcapping", "final_logit_softcapping"))
+    spec = decoder_from_metadata(metadata, "granite", hints)
+    scale = None if metadata.get("attention.scale") in (None, 0, 0.0) else metadata.number("attention.scale")
+    return replace(
+        spec,
+        embedding_scale=metadata.number("embedding_scale", 1.0),
+        branch_scale=metadata.number("residual_scale", 1.0),
+        attention_scale=scale,
+        logit_scale=1 / metadata.number("logit_scale", 1.0),
+    )
+
+
+GRANITE = Family(
+    from_config={"GraniteForCausalLM": _granite},
+    from_metadata={"granite": _gguf},
+    gguf=FileLayout(GGUF_NAMES, interleaved=True),
+)
+
+_JOINED = {
+    "gate": "model.layers.{i}.shared_mlp.input_linear.weight",
+    "up": "model.layers.{i}.shared_mlp.input_linear.weight",
+    "down": "model.layers.{i}.shared_mlp.output_linear.weight",
+}
+
+GRANITE4 = Family(
+    from_config={"GraniteMoeHybridForCausalLM": _granite4},
+    from_metadata={},
+    hf=FileLayout({**HF_NAMES, **_JOINED}),
+)

@@ -1,0 +1,68 @@
+"""OLMo 2 and 3: norms behind attention and MLP only, and of all heads of queries and keys together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headrace_engine.models.config_fields import ConfigFields
+from headrace_engine.models.families.family import Family, GgufHints, check_absent
+from headrace_engine.models.families.from_config import decoder_from_config, windowed_layers
+from headrace_engine.models.families.from_metadata import decoder_from_metadata, periodic_layers
+from headrace_engine.models.layout import HF_NAMES, FileLayout
+from headrace_engine.models.rope.reading import rope_from_config
+from headrace_engine.models.spec import DecoderSpec, NormPlacement, QkNorm, RopeSpec
+
+_EPS = 1e-5
+_WINDOW = 4_096
+_PERIOD = 4
+"""Each fourth layer of OLMo 3 has no window."""
+_OLMO3_THETA = 500_000.0
+
+
+def _olmo2(config: ConfigFields) -> DecoderSpec:
+    check_absent(config, ("layer_types", "clip_qkv"))
+    return _shaped(config, decoder_from_config(config, "Olmo2ForCausalLM"))
+
+
+def _olmo3(config: ConfigFields) -> DecoderSpec:
+    """Read the config; layers with a window rotate without scaling."""
+    check_absent(config, ("clip_qkv",))
+    spec = decoder_from_config(config, "Olmo3ForCausalLM", theta=_OLMO3_THETA, layer_type="full_attention")
+    slides = [(index + 1) % _PERIOD != 0 for index in range(spec.num_layers)]
+    layers = windowed_layers(config, spec.num_layers, slides, _WINDOW, local_rope=1)
+    return _shaped(config, replace(spec, ropes=(*spec.ropes, _local_rope(config, spec)), layers=layers))
+
+
+def _local_rope(config: ConfigFields, spec: DecoderSpec) -> RopeSpec:
+    parameters = config.table("rope_parameters")
+    if parameters is not None and parameters.has("sliding_attention"):
+        return rope_from_config(
+            config, spec.head_dim, spec.max_length, theta=_OLMO3_THETA, layer_type="sliding_attention"
+        )
+    return RopeSpec(spec.ropes[0].theta, spec.head_dim)
+
+
+def _shaped(config: ConfigFields, spec: DecoderSpec) -> DecoderSpec:
+    has_bias = config.flag("attention_bias", False)
+    spec = replace(spec, qkv_bias=has_bias, output_bias=has_bias, norm_eps=config.number("rms_norm_eps", _EPS))
+    return replace(spec, norms=NormPlacement.AFTER, qk_norm=QkNorm.WHOLE)
+
+
+def _gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
+    check_absent(metadata, ("expert_count", "attention.scale", "attention.clamp_kqv"))
+    spec = decoder_from_metadata(metadata, "olmo2", hints)
+    local = RopeSpec(spec.ropes[0].theta, spec.head_dim)
+    layers = periodic_layers(metadata, spec.num_layers, _PERIOD, local_rope=1)
+    return replace(spec, ropes=(*spec.ropes, local), layers=layers, norms=NormPlacement.AFTER, qk_norm=QkNorm.WHOLE)
+
+
+_HF = {
+    "attention_out_norm": "model.layers.{i}.post_attention_layernorm.weight",
+    "mlp_out_norm": "model.layers.{i}.post_feedforward_layernorm.weight",
+}
+
+OLMO = Family(
+    from_config={"Olmo2ForCausalLM": _olmo2, "Olmo3ForCausalLM": _olmo3},
+    from_metadata={"olmo2": _gguf},
+    hf=FileLayout({**HF_NAMES, **_HF}),
+)
