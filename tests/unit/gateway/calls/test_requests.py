@@ -175,7 +175,7 @@ async def test_index_and_position_reach_the_engine(front):
     assert messages[0].index == 3
 
 
-async def test_f14_a_call_that_names_an_owner_is_refused_by_that_field(front, engine):
+async def test_f14_b7_a_call_that_names_an_owner_is_refused(front, engine):
     """Without keys nothing shows who a client is, so the name would be dropped without a word."""
     calls = {
         "StartRequest": wire.StartRequestRequest(model_name="smol", text="a", owner="ann"),
