@@ -23,6 +23,7 @@ StreamMethod = Callable[[Any, Any], AsyncIterator[Any]]
 
 _log = logger(__name__)
 _refusals = LogBudget()
+_defects = LogBudget()
 
 MAX_FIELDS_LOGGED = 10
 """Maximum number of wrong fields that the log names per refusal."""
@@ -109,12 +110,11 @@ def _facts(request: Any) -> dict[str, str]:
 
 def _log_refusal(log: Any, method: str, error: HeadraceError, about: str) -> None:
     """Log why a call was refused, without messages, which may quote what the caller sent."""
-    omitted = _refusals.spend((method, error.reason), about, caller())
+    omitted = _refusals.line((method, error.reason), about, caller())
     if omitted is None:
         return
-    facts: dict[str, Any] = {"fields": _fields(error), "omitted": omitted}
-    facts = {name: value for name, value in facts.items() if value}
-    log.info("request_refused", code=code_of(error).name, reason=error.reason, **facts)
+    facts: dict[str, Any] = {"fields": fields} if (fields := _fields(error)) else {}
+    log.info("request_refused", code=code_of(error).name, reason=error.reason, **facts, **omitted)
     log.debug("refusal_text", text=error.message)
 
 
@@ -126,13 +126,18 @@ def _fields(error: HeadraceError) -> list[str]:
 def fault(log: Any, error: BaseException, facts: Mapping[str, str]) -> Internal:
     """Log a defect with its stack, and return the error for the client, which carries only the log's error_id.
 
+    A caller who finds a defect cannot fill the log with it.
+
     Args:
         facts: names that identify the request, for the client.
     """
-    error_id = secrets.token_hex(8)
-    log.error("request_failed", error_id=error_id, kind=type(error).__name__, exception=trace(error))
-    log.debug("fault_text", error_id=error_id, text=str(error))
+    error_id, kind = secrets.token_hex(8), type(error).__name__
+    where = f"of others of this kind ({kind})"
+    if (omitted := _defects.line(kind, party=caller())) is not None:
+        where = f"under error_id {error_id}"
+        log.error("request_failed", error_id=error_id, kind=kind, exception=trace(error), **omitted)
+        log.debug("fault_text", error_id=error_id, text=str(error))
     known = isinstance(error, Internal)
-    message = str(error) if known else f"internal error of the engine; its log has details under error_id {error_id}"
+    message = str(error) if known else f"internal error of the engine; its log has details {where}"
     metadata = error.metadata if isinstance(error, Internal) else {}
     return Internal(message, metadata={**facts, **metadata, "error_id": error_id})

@@ -184,8 +184,7 @@ async def _answer(method: str, request: Any, context: Context, failure: CallErro
     """Log a refusal and abort the call. Only names and reasons are logged: messages may quote what a user sent."""
     facts: dict[str, Any] = {name: status.shorten(text) for name in _FACTS if (text := getattr(request, name, ""))}
     about, host = facts.get("handle") or facts.get("request_id", ""), host_of(context.peer())
-    omitted = _refusals.spend((method, failure.reason), about, host)
+    omitted = _refusals.line((method, failure.reason), about, host)
     if omitted is not None:
-        facts |= {"omitted": omitted} if omitted else {}
-        log.info("request_refused", method=method, code=failure.code.name, reason=failure.reason, **facts)
+        log.info("request_refused", method=method, code=failure.code.name, reason=failure.reason, **facts, **omitted)
     await abort(context, failure.status)

@@ -227,11 +227,11 @@ def _checked(first: wire.SessionRequest | None) -> wire.SessionRequest:
 
 def _log_opened(client: str, peer: str) -> Callable[[], None]:
     """Log a session, if its host has not logged too many. Return what logs its end."""
-    omitted = _lines.spend("session_opened", party=host_of(peer))
+    omitted = _lines.line("session_opened", party=host_of(peer))
     if omitted is None:
         return lambda: None
     facts = {"client": status.shorten(client), "peer": peer}
-    log.info("session_opened", **facts, **({"omitted": omitted} if omitted else {}))
+    log.info("session_opened", **facts, **omitted)
     return partial(log.info, "session_closed", **facts)
 
 

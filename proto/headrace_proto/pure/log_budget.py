@@ -55,6 +55,11 @@ class LogBudget:
         with self._lock:
             return self._spend(kind, about, party, self._clock())
 
+    def line(self, kind: Hashable, about: str = "", party: str = "") -> dict[str, int] | None:
+        """Return what a line adds to its facts: "omitted", the number left out, if any. As `spend`."""
+        omitted = self.spend(kind, about, party)
+        return {"omitted": omitted} if omitted else None if omitted is None else {}
+
     def _spend(self, kind: Hashable, about: str, party: str, now: float) -> int | None:
         budget = self._kinds.setdefault(kind, _Kind(now))
         repeated = about and now - self._told.get((kind, about), -math.inf) < REPEAT_SECONDS

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from headrace_proto.pure.faults import is_fault
+from headrace_proto.pure.log_budget import LogBudget
 
 from headrace_engine.core.in_flight import FailedLaunch, FinishedStep, InFlightStep
 from headrace_engine.core.runner import BlockCopies, Runner, Sampled, SequenceStep
@@ -26,6 +27,7 @@ class Executor:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
+        self._lines = LogBudget()
 
     def copy(self, copies: BlockCopies) -> None:
         """Copy blocks before the step that overwrites or reads them.
@@ -60,7 +62,8 @@ class Executor:
         except BaseException as error:
             if not is_fault(error):
                 raise
-            _log.exception("step_failed: retrying %d rows one by one", len(step.steps))
+            if (omitted := self._lines.spend("step_failed")) is not None:
+                _log.exception("step_failed: retrying %d rows one by one, omitted: %d", len(step.steps), omitted)
             return None
 
     def drop(self, step: LaunchedStep) -> None:

@@ -58,8 +58,8 @@ class Announcer:
             self._announce_ready(view)
         elif failure is not None and _is_defect(before, failure):
             _log.error("model_failed", model=view.model_name, reason=failure.reason, failure=failure.message)
-        elif (omitted := self._lines.spend("model_state", party=view.model_name)) is not None:
-            log = _log.bind(model=view.model_name, **({"omitted": omitted} if omitted else {}))
+        elif (omitted := self._lines.line("model_state", party=view.model_name)) is not None:
+            log = _log.bind(model=view.model_name, **omitted)
             if failure is not None:
                 log.warning("model_failed", reason=failure.reason, failure=failure.message)
             else:

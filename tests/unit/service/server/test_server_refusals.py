@@ -6,10 +6,14 @@ import asyncio
 
 import grpc
 import pytest
+import structlog
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 from headrace_engine.errors import FieldViolation, InvalidArgument, NotFound, OutOfRange, ResourceExhausted, Unavailable
+from headrace_engine.service import failures
+from headrace_proto.pure.log_budget import BURST, LogBudget
 from headrace_proto.v1 import engine_service_pb2, model_service_pb2, request_service_pb2
+from structlog.testing import LogCapture
 from support.scripted.engine import tokens
 from unit.service.conftest import fields_of, reason_of, status_of
 from unit.service.server.test_server import failure_of
@@ -213,3 +217,17 @@ async def test_b6_a_generate_invites_a_retry_only_before_tokens(front, script):
     kinds = [detail.type_url.rpartition(".")[2] for detail in status_of(caught.value).details]
     assert ("RetryInfo" in kinds) == (not script)
     assert ("broke off after 1 tokens" in caught.value.details()) == bool(script)
+
+
+def test_f10_a_caller_who_finds_a_defect_fills_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who finds it says where the log has it."""
+    lines = LogCapture()
+    monkeypatch.setattr(failures, "_defects", LogBudget(lambda: 5.0))
+    log = structlog.wrap_logger(None, processors=[lines])
+    told = [str(failures.fault(log, KeyError("secret"), {})) for _ in range(2 * BURST)]
+    logged = [entry["error_id"] for entry in lines.entries if entry["log_level"] == "error"]
+    assert 0 < len(logged) <= BURST
+    assert [text.rpartition(" ")[2] for text in told[: len(logged)]] == logged
+    assert {text.rpartition(" has ")[2] for text in told[len(logged) :]} == {
+        "details of others of this kind (KeyError)"
+    }
