@@ -39,10 +39,10 @@ class FailureInterceptor(CallInterceptor):
     async def _serve(self, method: Method, data: Any, context: Context) -> Any:
         try:
             request = await self.request(method, data, context)
+            if not method.ours:
+                return await method.run(request, context)  # May read a stream, and find that it is none.
         except InvalidArgument as error:
             fail(method.name, None, error)
-        if not method.ours:
-            return await method.run(request, context)
         if not method.streams_out:
             return await call_unary(method.name, method.behaviour, request)
         # A generator as handler would only be closed by the garbage collector.

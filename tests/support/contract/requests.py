@@ -206,7 +206,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         "ListRequests lists one's own": (f"{REQUESTS}::test_list_requests_newest_first",),
         "a request belongs to its owner; the gateway sends it with each call and attach": (
             f"{REQUESTS}::test_requests_belong_to_their_owner",
-            "unit/gateway/calls/test_requests.py::test_f14_a_call_that_names_an_owner_is_refused_by_that_field",
+            "unit/gateway/calls/test_requests.py::test_f14_b7_a_call_that_names_an_owner_is_refused",
         ),
     },
 }
