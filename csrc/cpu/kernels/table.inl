@@ -26,11 +26,7 @@ using namespace core;
 #include "cpu/kernels/linear/widen.inl"
 #include "cpu/kernels/linear/float.inl"
 #include "cpu/kernels/linear/scales.inl"
-#ifdef __AVX512VNNI__
-#include "cpu/kernels/linear/bytes.inl"
-#else
-#include "cpu/kernels/linear/words.inl"
-#endif
+#include "cpu/kernels/linear/integers.inl"
 #ifdef __AVX512BF16__
 #include "cpu/kernels/linear/pairs.inl"
 #endif

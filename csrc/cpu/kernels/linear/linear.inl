@@ -2,28 +2,27 @@
 //
 // Implementation by format and instruction set:
 //
-//                        avx2     avx512   avx512_bf16   amx
-//   FLOAT32, FLOAT16     floats   floats   floats        floats
-//   BFLOAT16             floats   floats   pairs         pairs for one row, else tiles
-//   INT8, a row a group  words    bytes    bytes         bytes for few rows, else whole
-//   other INT8, INT4     words    bytes    bytes         bytes for few rows, codes for some, else tiles
-//   INT4, codebook       floats   floats   floats        floats for one row, else tiles
+//                        avx2 and avx512   avx512_bf16   amx
+//   FLOAT32, FLOAT16     floats            floats        floats
+//   BFLOAT16             floats            pairs         pairs for one row, else tiles
+//   INT8, a row a group  integers          integers      integers for few rows, else whole
+//   other INT8, INT4     integers          integers      integers for few rows, codes for some, else tiles
+//   INT4, codebook       floats            floats        floats for one row, else tiles
 //
-//   floats  weights converted to float32 a piece at a time, times float32 activations
-//   pairs   vdpbf16ps of weights and activations in bfloat16
-//   words   vpmaddwd of codes, and of activations in int16
-//   bytes   vpdpbusd of codes, and of activations in one or two planes of int8
-//   codes   AMX: codes, and activations in planes of int8
-//   whole   the same, scaled only after the last input
-//   tiles   AMX: weights converted to bfloat16 a piece at a time, times activations in bfloat16
+//   floats    weights converted to float32 a piece at a time, times float32 activations
+//   pairs     vdpbf16ps of weights and activations in bfloat16
+//   integers  codes, and activations in int16, or with VNNI those of 8 bits in int8
+//   codes     AMX: codes, and activations in planes of int8
+//   whole     the same, scaled only after the last input
+//   tiles     AMX: weights converted to bfloat16 a piece at a time, times activations in bfloat16
 //
 // Within one implementation, sums run along the inputs in the same order for any number of rows.
 
-enum Way { kFloats, kPairs, kWords, kBytes, kCodes, kWhole, kTiles };
+enum Way { kFloats, kPairs, kIntegers, kCodes, kWhole, kTiles };
 
 constexpr int64_t kRowBlock = 256;
 constexpr int64_t kFewRows = 2;          // that each thread converts for itself, instead of a phase of its own
-constexpr int64_t kMostByteRows = 2;     // with so few, AMX tiles would be nearly empty
+constexpr int64_t kMostIntegerRows = 2;  // with so few, AMX tiles would be nearly empty
 constexpr int64_t kMostCodeRows = 16;    // above, scaling each group's products costs more than dequantizing
 constexpr int64_t kMostWholeRows = 128;  // likewise, where a row of the matrix is one group
 constexpr int64_t kMostPadding = 128;    // a multiple of every format's padding
@@ -33,7 +32,7 @@ Way way_of(const CoreWeight& weight, int64_t rows) {
   const bool integer = is_integer(weight), plain = integer && weight.codebook == 0;
 #ifdef __AMX_BF16__
   const int64_t most = weight.group == 0 ? kMostWholeRows : kMostCodeRows;
-  if (plain && rows <= kMostByteRows) return kBytes;
+  if (plain && rows <= kMostIntegerRows) return kIntegers;
   if (plain && in_whole_rows(weight)) return kWhole;
   if (plain && rows <= most) return kCodes;
   if (rows > 1 && (integer || weight.format == CORE_FORMAT_BFLOAT16)) return kTiles;
@@ -42,12 +41,7 @@ Way way_of(const CoreWeight& weight, int64_t rows) {
   if (weight.format == CORE_FORMAT_BFLOAT16) return kPairs;
 #endif
   (void)rows;
-#ifdef __AVX512VNNI__
-  if (plain) return kBytes;
-#else
-  if (plain) return kWords;
-#endif
-  return kFloats;
+  return plain ? kIntegers : kFloats;
 }
 
 int64_t up_to(int64_t value, int64_t multiple) {
@@ -56,11 +50,12 @@ int64_t up_to(int64_t value, int64_t multiple) {
 
 // Return the activation buffers that an op needs for a number of rows, laid out from base on.
 Rows forms_at(const LinearOp& op, int64_t rows, std::byte* base, int64_t* bytes) {
-  bool pairs = false, planes = false;
+  bool pairs = false, planes = false, integers = false;
   for (int32_t i = 0; i < op.count; i++) {
     const Way way = way_of(op.projections[i].weight, rows);
+    integers |= way == kIntegers;
     pairs |= way == kPairs || way == kTiles;
-    planes |= way == kWords || way == kBytes || way == kCodes || way == kWhole;
+    planes |= way == kIntegers || way == kCodes || way == kWhole;
   }
   const int64_t padded = up_to(op.x.width, kMostPadding);
   // Rows 4 KiB apart would fall into the same cache sets.
@@ -73,10 +68,13 @@ Rows forms_at(const LinearOp& op, int64_t rows, std::byte* base, int64_t* bytes)
   }
   if (planes) {
     const bool eight_bits = op.activations == CORE_ACTIVATIONS_INT8;
-    const int64_t count = eight_bits || sizeof(PlaneCode) == 2 ? 1 : 2;
-    const float steps = eight_bits ? 127.0f : (count == 2 ? 127.0f * 256.0f : 32767.0f);
-    out.planes = {reinterpret_cast<PlaneCode*>(at), nullptr, nullptr, nullptr, count, steps};
-    at += up_to(rows, 16) * count * padded * static_cast<int64_t>(sizeof(PlaneCode));
+    const bool words = integers && (!kHasByteProducts || !eight_bits);
+    const int64_t bytes_of_each = eight_bits && !words ? 1 : 2;
+    out.planes.words = words ? reinterpret_cast<int16_t*>(at) : nullptr;
+    out.planes.codes = words ? nullptr : reinterpret_cast<int8_t*>(at);
+    out.planes.count = words ? 1 : bytes_of_each;
+    out.planes.steps = eight_bits ? 127.0f : (words ? 32767.0f : 127.0f * 256.0f);
+    at += up_to(rows, 16) * bytes_of_each * padded;
     out.planes.sums = reinterpret_cast<float*>(at);
     at += up_to(rows * (padded / kSumInputs) * 4, 64);
     out.planes.totals = reinterpret_cast<float*>(at);

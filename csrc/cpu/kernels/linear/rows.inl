@@ -1,19 +1,14 @@
 // Conversion of the activations of a product to the forms that its implementations read.
 
-#ifdef __AVX512VNNI__
-using PlaneCode = int8_t;
-#else
-using PlaneCode = int16_t;  // of four inputs, in the order 0, 2, 1, 3
-#endif
-
-// Rows in planes of whole numbers: x = scale * (256 * plane 0 + plane 1), or scale * plane 0.
+// Rows as integers: x = scale * word, or in planes of int8, scale * (256 * plane 0 + plane 1) or scale * plane 0.
 struct Planes {
-  PlaneCode* codes;  // [rows][count][padded]
-  float* sums;       // [rows][padded / 16], of 16 numbers each, in the scale of the last plane
-  float* totals;     // [rows], of all numbers, in the same scale
-  float* scales;     // [rows]; NaN where a row is not finite
-  int64_t count;     // number of planes; 0: not needed
-  float steps;       // the number that stands for the largest magnitude of a row
+  int16_t* words;  // [rows][padded], of four inputs in the order 0, 2, 1, 3; null: planes
+  int8_t* codes;   // [rows][count][padded]
+  float* sums;     // [rows][padded / 16], of 16 numbers each, in the scale of the words or of the last plane
+  float* totals;   // [rows], of all numbers, in the same scale
+  float* scales;   // [rows]; NaN where a row is not finite
+  int64_t count;   // number of planes, 1 for words; 0: not needed
+  float steps;     // the integer that stands for the largest magnitude of a row
 };
 
 // The activations of some rows.
@@ -69,41 +64,6 @@ Range range_of(const float* x, int64_t n) {
   return {largest(most), sum(zeros)};
 }
 
-#ifdef __AVX512VNNI__
-
-// The sums of four codes each of 64.
-__m512i sums_of_four(const int8_t* codes) {
-  return _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), _mm512_loadu_si512(codes));
-}
-
-// The sums of 16 numbers each of 64, at sums[0 ... 3].
-void sum_codes(const int8_t* codes, int64_t count, int64_t padded, float* sums) {
-  __m512i fours = sums_of_four(codes);
-  if (count == 2) fours = _mm512_add_epi32(_mm512_slli_epi32(fours, 8), sums_of_four(codes + padded));
-  const __m512i eights = _mm512_add_epi32(fours, _mm512_shuffle_epi32(fours, _MM_PERM_CDAB));
-  const __m512i sixteens = _mm512_add_epi32(eights, _mm512_shuffle_epi32(eights, _MM_PERM_BADC));
-  _mm512_mask_compressstoreu_ps(sums, 0x1111, _mm512_cvtepi32_ps(sixteens));
-}
-
-// Write the planes of 64 numbers times a factor, and their sums of 16.
-void fill_64(const float* x, int64_t left, float factor, const Planes& planes, int64_t padded, PlaneCode* high,
-             float* sums) {
-  for (int64_t k = 0; k < 64; k += 16) {
-    const int64_t lanes = left - k < 16 ? (left > k ? left - k : 0) : 16;
-    const __m512i code = _mm512_cvtps_epi32((Vec::load_first(x + k, lanes) * Vec::all(factor)).v);
-    __m512i top = code;
-    if (planes.count == 2) {
-      top = _mm512_srai_epi32(_mm512_add_epi32(code, _mm512_set1_epi32(128)), 8);
-      const __m512i rest = _mm512_sub_epi32(code, _mm512_slli_epi32(top, 8));
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(high + padded + k), _mm512_cvtepi32_epi8(rest));
-    }
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(high + k), _mm512_cvtepi32_epi8(top));
-  }
-  sum_codes(high, planes.count, padded, sums);
-}
-
-#else
-
 // The first 8 of `left` numbers times a factor, rounded; zeros beyond.
 __m256i rounded(const float* x, int64_t left, __m256 factor) {
   const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -118,33 +78,43 @@ float sum_of_16(__m256i words) {
   return static_cast<float>(_mm_cvtsi128_si32(_mm_add_epi32(half, _mm_shuffle_epi32(half, 0xb1))));
 }
 
-// Write the plane of 64 numbers times a factor, and its sums of 16.
-void fill_64(const float* x, int64_t left, float factor, const Planes&, int64_t, PlaneCode* high, float* sums) {
-  const __m256 all = _mm256_set1_ps(factor);
-  for (int64_t k = 0; k < 64; k += 16) {
-    const __m256i both = _mm256_packs_epi32(rounded(x + k, left - k, all), rounded(x + k + 8, left - k - 8, all));
-    const __m256i words = _mm256_permute4x64_epi64(both, 0xd8);
-    sums[k / kSumInputs] = sum_of_16(words);
-    const __m256i even_first = _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(words, 0xd8), 0xd8);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(high + k), even_first);
-  }
+void put_words(__m256i words, int16_t* out) {
+  const __m256i even_first = _mm256_shufflehi_epi16(_mm256_shufflelo_epi16(words, 0xd8), 0xd8);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), even_first);
 }
 
-#endif
+void put_bytes(__m256i words, int8_t* out) {
+  const __m256i packed = _mm256_permute4x64_epi64(_mm256_packs_epi16(words, words), 0x08);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm256_castsi256_si128(packed));
+}
+
+// Write words as one or two planes.
+void put_planes(__m256i words, int64_t count, int64_t padded, int8_t* out) {
+  if (count == 1) return put_bytes(words, out);
+  const __m256i top = _mm256_srai_epi16(_mm256_add_epi16(words, _mm256_set1_epi16(128)), 8);
+  put_bytes(top, out);
+  put_bytes(_mm256_sub_epi16(words, _mm256_slli_epi16(top, 8)), out + padded);
+}
 
 void fill_planes(const Rows& rows, int64_t row) {
   const Planes& planes = rows.planes;
   const float* x = rows.floats + row * rows.width;
   const Range range = range_of(x, rows.width);
   planes.scales[row] = range.largest / planes.steps + range.zero;
-  const float factor = range.largest > 0 ? planes.steps / range.largest : 0.0f;
-  PlaneCode* high = planes.codes + row * planes.count * rows.padded;
+  const __m256 factor = _mm256_set1_ps(range.largest > 0 ? planes.steps / range.largest : 0.0f);
   float* sums = planes.sums + row * (rows.padded / kSumInputs);
-  for (int64_t k = 0; k < rows.padded; k += 64) {
-    fill_64(x + k, rows.width - k, factor, planes, rows.padded, high + k, sums + k / kSumInputs);
-  }
   float total = 0;
-  for (int64_t i = 0; i < rows.padded / kSumInputs; i++) total += sums[i];
+  for (int64_t k = 0; k < rows.padded; k += kSumInputs) {
+    const int64_t left = rows.width - k;
+    const __m256i both = _mm256_packs_epi32(rounded(x + k, left, factor), rounded(x + k + 8, left - 8, factor));
+    const __m256i words = _mm256_permute4x64_epi64(both, 0xd8);
+    total += sums[k / kSumInputs] = sum_of_16(words);
+    if (planes.words != nullptr) {
+      put_words(words, planes.words + row * rows.padded + k);
+    } else {
+      put_planes(words, planes.count, rows.padded, planes.codes + row * planes.count * rows.padded + k);
+    }
+  }
   planes.totals[row] = total;
 }
 

@@ -40,13 +40,8 @@ void multiply(const Tile& tile, const Rows& rows, Way way, int64_t first, int64_
   auto* sums = reinterpret_cast<float*>(room);
   std::byte* piece = room + kPieceBegin;
   switch (way) {
-#ifdef __AVX512VNNI__
-    case kBytes:
-      return byte_tile(tile, rows, first, last, sums);
-#else
-    case kWords:
-      return word_tile(tile, rows, first, last, sums);
-#endif
+    case kIntegers:
+      return integer_tile(tile, rows, first, last, sums);
 #ifdef __AVX512BF16__
     case kPairs:
       return pair_tile(tile, rows, first, last, sums);
