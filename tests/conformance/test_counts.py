@@ -42,6 +42,7 @@ ECHOES: list[dict[str, Any]] = [
         "allowed_token_ids": list(range(3, 200)),
         "skip_special_tokens": False,
         "use_prefix_cache": False,
+        "use_speculation": False,
         "cache_salt": "salt",
         "priority": 3,
         "deadline": 100.0,

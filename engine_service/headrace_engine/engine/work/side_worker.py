@@ -92,7 +92,7 @@ class SideWorker(Generic[Reply]):
             self._process = SideProcess(self._program, self._task)
             try:
                 self._accept(self._exchange(self._process, self._setup, at_start=True))
-            except Exception:
+            except BaseException:
                 self._end()
                 raise
         return self._process
