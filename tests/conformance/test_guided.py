@@ -69,8 +69,8 @@ def test_any_json_object(client: Client) -> None:
 
 def test_bc153_one_of_several_choices(client: Client) -> None:
     choices = ["get", "get_time", "日本", 'a"b']
-    said = {say(client, {"type": "choice", "choices": choices}, seed=seed, temperature=50.0) for seed in range(40)}
-    assert said == {(choice, FinishReason.EOS) for choice in choices}
+    output = {say(client, {"type": "choice", "choices": choices}, seed=seed, temperature=50.0) for seed in range(40)}
+    assert output == {(choice, FinishReason.EOS) for choice in choices}
 
 
 @pytest.mark.parametrize(

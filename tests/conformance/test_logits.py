@@ -212,10 +212,10 @@ def test_bc053_cut_tokens_have_finite_logprobs_in_json(client: Client, wire: Wir
 @pytest.mark.sim
 def test_logprobs_are_the_models_own_whatever_is_changed(client: Client) -> None:
     """The first token's alternatives depend on the prompt alone."""
-    told = {"logprobs": True, "top_logprobs": 3, "max_new_tokens": 1}
-    own = _start(client, **told)[0][0].log_probs_list
+    reported = {"logprobs": True, "top_logprobs": 3, "max_new_tokens": 1}
+    own = _start(client, **reported)[0][0].log_probs_list
     for fields in ({"logit_bias": {17: 1000.0}}, {"repetition_penalty": 2.0}, {"allowed_token_ids": [300]}):
-        assert _start(client, **told, **fields)[0][0].log_probs_list == own
+        assert _start(client, **reported, **fields)[0][0].log_probs_list == own
     assert sum(math.exp(value) for _, value in own[0]) <= 1
 
 

@@ -117,11 +117,11 @@ def test_stops_end_what_is_processed(client: Client) -> None:
 
 @pytest.mark.sim
 def test_log_probabilities_are_the_models_own(client: Client) -> None:
-    told = {"logprobs": True, "top_logprobs": 3, "max_new_tokens": 1}
-    handle, queue = client.start_request(MODEL, **{**GREEDY, **told})
+    reported = {"logprobs": True, "top_logprobs": 3, "max_new_tokens": 1}
+    handle, queue = client.start_request(MODEL, **{**GREEDY, **reported})
     (own,) = queue
     client.release_request(handle)
-    handle, queue = client.start_request(MODEL, **{**GREEDY, **told}, logits_processors=[_call("add", 17, 1e4)])
+    handle, queue = client.start_request(MODEL, **{**GREEDY, **reported}, logits_processors=[_call("add", 17, 1e4)])
     (processed,) = queue
     client.release_request(handle)
     assert processed.ids_from_generate == [17]

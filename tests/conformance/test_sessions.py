@@ -48,14 +48,14 @@ class Stream:
         for answer in self._answers:
             self._take(answer)
 
-    def _take(self, said: wire.SessionResponse) -> None:
-        self.attached.update((item.channel, item) for item in said.attached)
-        self._rows(said.step)
-        self.ends.update((item.channel, item) for item in said.ends)
-        self.errors.update((item.channel, item) for item in said.errors)
-        self.windows.update((item.channel, item) for item in said.windows)
-        if said.HasField("pong"):
-            self.pongs.append(said.pong.number)
+    def _take(self, message: wire.SessionResponse) -> None:
+        self.attached.update((item.channel, item) for item in message.attached)
+        self._rows(message.step)
+        self.ends.update((item.channel, item) for item in message.ends)
+        self.errors.update((item.channel, item) for item in message.errors)
+        self.windows.update((item.channel, item) for item in message.windows)
+        if message.HasField("pong"):
+            self.pongs.append(message.pong.number)
 
     def _rows(self, step: wire.StepBatch) -> None:
         ids = iter(step.token_ids)

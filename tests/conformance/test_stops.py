@@ -18,8 +18,8 @@ FREE = {"ids": [1, 2, 3], "do_sample": False, "ignore_eos": True, "max_new_token
 
 def says(text: str, **fields: Any) -> dict[str, Any]:
     """The fields of a request whose text is this one, up to a stop."""
-    said = {"type": "choice", "choices": [text]}
-    return {"ids": [1, 2, 3], "response_format": said, "eos_token_id": [IM_END], "seed": 1, **fields}
+    message = {"type": "choice", "choices": [text]}
+    return {"ids": [1, 2, 3], "response_format": message, "eos_token_id": [IM_END], "seed": 1, **fields}
 
 
 def run(client: Client, **fields: Any) -> tuple[list[GeneratedElements], ResultQueue]:
@@ -136,9 +136,9 @@ def test_bc019_stops_before_the_minimum_end_nothing(client: Client, field: str, 
     (b,) = client.tokenize(MODEL, "b").ids
     assert b == 101
     minimum = {field: 20 + 3 * (field == "min_length")}
-    said = {"ids": [1, 2, 3], "allowed_token_ids": [b], "max_new_tokens": 60, **stop}
-    assert len(ids_of(run(client, **said)[0])) == 1
-    elements, queue = run(client, **said, **minimum)
+    message = {"ids": [1, 2, 3], "allowed_token_ids": [b], "max_new_tokens": 60, **stop}
+    assert len(ids_of(run(client, **message)[0])) == 1
+    elements, queue = run(client, **message, **minimum)
     assert len(ids_of(elements)) == 21
     assert queue.finish_reason is FinishReason.STOP_WORD
     assert text_of(elements) == "b" * 20
@@ -187,8 +187,8 @@ def test_whoever_reads_again_reads_the_same(client: Client) -> None:
 
 
 def test_the_one_shot_call_ends_there_too(client: Client) -> None:
-    said = {"type": "choice", "choices": ["one, two<END>three"]}
-    assert "".join(client.generate(MODEL, ids=[1, 2, 3], response_format=said, stop_words=["<END>"])) == "one, two"
+    message = {"type": "choice", "choices": ["one, two<END>three"]}
+    assert "".join(client.generate(MODEL, ids=[1, 2, 3], response_format=message, stop_words=["<END>"])) == "one, two"
 
 
 def test_stops_are_in_the_effective_config(client: Client) -> None:

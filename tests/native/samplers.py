@@ -161,6 +161,6 @@ def _sampled_row(step: SequenceStep, drawn: SampledStruct, tops: list[tuple[int,
         return Sampled(None, error="logits are not finite")
     if drawn.token < 0:
         return Sampled(None)
-    told = min(params.top_logprobs, vocab)
-    assert all(token_id == -7 and np.isnan(value) for token_id, value in tops[told:])
-    return Sampled(drawn.token, drawn.logprob if params.logprobs else None, top=tops[:told])
+    reported = min(params.top_logprobs, vocab)
+    assert all(token_id == -7 and np.isnan(value) for token_id, value in tops[reported:])
+    return Sampled(drawn.token, drawn.logprob if params.logprobs else None, top=tops[:reported])

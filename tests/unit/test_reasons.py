@@ -21,6 +21,6 @@ TOLD = re.compile(r'\breason(?:: [\w\[\]]+)? ?= ?"([A-Z_]+)"|\b(?:refusal|_unava
 )
 def test_every_reason_that_a_server_tells_is_in_the_contract(folder: str, some: set[str]) -> None:
     sources = [path.read_text() for path in (ROOT / folder).rglob("*.py")]
-    told = {own or passed for source in sources for own, passed in TOLD.findall(source)}
-    assert some <= told
-    assert told <= {name.removeprefix("ERROR_REASON_") for name in ErrorReason.keys()}  # noqa: SIM118
+    reported = {own or passed for source in sources for own, passed in TOLD.findall(source)}
+    assert some <= reported
+    assert reported <= {name.removeprefix("ERROR_REASON_") for name in ErrorReason.keys()}  # noqa: SIM118

@@ -82,7 +82,7 @@ GENERATION, CONFIG, TOKENIZER = "generation_config.json", "config.json", "tokeni
 
 
 @pytest.mark.parametrize(
-    ("changes", "ends", "told"),
+    ("changes", "ends", "reported"),
     [
         (
             {GENERATION: {"eos_token_id": 0}, CONFIG: {"eos_token_id": 0}},
@@ -95,11 +95,11 @@ GENERATION, CONFIG, TOKENIZER = "generation_config.json", "config.json", "tokeni
     ],
 )
 def test_a3_any_end_that_a_file_names_ends(
-    client: Client, run: Any, llama: Path, tmp_path: Path, changes: Any, ends: set[int], told: str | None
+    client: Client, run: Any, llama: Path, tmp_path: Path, changes: Any, ends: set[int], reported: str | None
 ) -> None:
     warnings = run(copied(llama, tmp_path, changes))
-    assert ([text for text in warnings if "ends" in text] == []) is (told is None)
-    assert told is None or any(told in text for text in warnings)
+    assert ([text for text in warnings if "ends" in text] == []) is (reported is None)
+    assert reported is None or any(reported in text for text in warnings)
     for end in ends:
         handle, queue = client.start_request("m", ids=[5], allowed_token_ids=[end], max_new_tokens=3)
         assert set(queue.request.effective_config["eos_token_id"]) == ends

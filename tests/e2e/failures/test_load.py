@@ -104,8 +104,8 @@ def test_a_stopped_client_holds_up_nobody_and_resumes(engine: Server, gate: Gate
             gate.open()
             assert_whole(readings, expected)
             victim.send_signal(signal.SIGCONT)
-            told, _ = victim.communicate(timeout=LIMIT)
-        assert told.split() == [str(answer.checksum) for answer in expected]
+            reported, _ = victim.communicate(timeout=LIMIT)
+        assert reported.split() == [str(answer.checksum) for answer in expected]
 
 
 @contextmanager

@@ -143,8 +143,8 @@ async def test_f10_no_message_however_broken_is_a_defect(server, channel):
     calls = [(method, data) for method in CALLS for data in _broken(method, random_)]
     # Watches never end by themselves.
     failures = await asyncio.gather(*(_sent(channel, _path(method), data, 5) for method, data in calls))
-    told = {(method.name, error.code().name) for (method, _), error in zip(calls, failures, strict=True) if error}
-    assert {code for _, code in told} <= ALLOWED, told
+    reported = {(method.name, error.code().name) for (method, _), error in zip(calls, failures, strict=True) if error}
+    assert {code for _, code in reported} <= ALLOWED, reported
     assert _mistakes(server) == []
 
 

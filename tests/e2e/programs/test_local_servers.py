@@ -162,11 +162,11 @@ def test_a_long_step_tells_its_seconds_until_it_ends(
         step.now("loading", "5 of 9 MB")
         wait_until(lambda: any("5 of 9 MB" in line for line in lines), "no detail was told")
         step.now("warming up")
-    told = len(lines)
+    reported = len(lines)
     assert lines[0] == "smol        loading"
     assert lines[1] == "smol        loading, 0 s"
     assert "smol        warming up" in lines
-    assert len(lines) == told
+    assert len(lines) == reported
     assert capfd.readouterr().out == ""
 
 

@@ -154,15 +154,15 @@ def test_f9_callers_learn_nothing_of_the_host_outside_the_roots(tiny: Path) -> N
     root = ("--model-root", str(tiny.parent), "--model", f"mine={tiny}", "--num-threads", "1")
     with engine_server("e1", *root) as engine, gateway_server({"e1": engine.address}) as gateway:
         with Client(gateway.address) as client:
-            told = set()
+            reported = set()
             for path in ("/root", "/etc", "/etc/shadow", "/absent", "~/x", "../..", "/proc/self/mem"):
                 with pytest.raises(HeadraceError) as caught:
                     client.inspect_model(path)
                 if path != "~/x":
-                    told.add(str(caught.value).replace(path, "PATH"))
+                    reported.add(str(caught.value).replace(path, "PATH"))
                 with pytest.raises(HeadraceError):
                     client.install_model("other", path=path)
-            assert len(told) == 1
+            assert len(reported) == 1
             assert client.inspect_model(tiny.name).vocab_size == 384
             client.install_model("other", path=tiny.name, num_threads=1)
             [other] = client.get_model("other")

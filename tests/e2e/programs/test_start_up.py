@@ -38,8 +38,8 @@ def test_the_command_line_replaces_what_was_kept(folder: Path, tmp_path: Path) -
         engine.process.kill()
         engine.process.wait()
     with engine_server("e1", *keep, *model, "--max-batch", "2") as engine:
-        said = engine.wait_event("stored_model_replaced", model="mine")
-        assert said["changes"] == ["max_batch: 4 -> 2"]
+        message = engine.wait_event("stored_model_replaced", model="mine")
+        assert message["changes"] == ["max_batch: 4 -> 2"]
         assert batch(engine) == 2
     with engine_server("e1", *keep) as engine:
         assert batch(engine) == 2

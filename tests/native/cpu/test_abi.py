@@ -76,7 +76,7 @@ def test_a_field_that_there_is_not_cannot_be_set() -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "said"),
+    ("header", "message"),
     [
         ("typedef struct CoreOdd { long size; } CoreOdd;", "size is of the unknown type long"),
         ("typedef struct CoreOdd { int32_t bits : 3; } CoreOdd;", "not a type and a name: int32_t bits : 3"),
@@ -85,8 +85,8 @@ def test_a_field_that_there_is_not_cannot_be_set() -> None:
         ("CoreStatus core_hidden(int32_t count);", "no enum, struct or function .*core_hidden"),
     ],
 )
-def test_what_is_declared_in_another_way_is_refused(maker: Any, header: str, said: str) -> None:
-    with pytest.raises(maker.Unreadable, match=said):
+def test_what_is_declared_in_another_way_is_refused(maker: Any, header: str, message: str) -> None:
+    with pytest.raises(maker.Unreadable, match=message):
         made(maker, header)
 
 

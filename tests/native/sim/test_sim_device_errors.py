@@ -68,15 +68,15 @@ def test_the_pool_is_what_weights_and_the_largest_step_leave(model_path: Path, r
     assert sizes.kv_bytes == sizes.num_blocks * each
 
 
-def refused(work: Callable[[], object], kind: type[HeadraceError], *said: str) -> None:
+def refused(work: Callable[[], object], kind: type[HeadraceError], *text: str) -> None:
     with pytest.raises(kind) as refusal:
         work()
-    assert all(part in refusal.value.message for part in said), refusal.value.message
+    assert all(part in refusal.value.message for part in text), refusal.value.message
 
 
 def test_too_large_weights_are_refused_before_they_are_read(model_path: Path) -> None:
-    said = ("of weights do not fit, 1.0 KiB are free on cuda:0: set weight_quant, take a smaller model", "free memory")
-    refused(lambda: runner_on(Card(1024), model_path), OutOfMemory, *said)
+    text = ("of weights do not fit, 1.0 KiB are free on cuda:0: set weight_quant, take a smaller model", "free memory")
+    refused(lambda: runner_on(Card(1024), model_path), OutOfMemory, *text)
 
 
 def test_a_pool_below_one_sequence_is_refused_with_the_sizes(model_path: Path) -> None:
@@ -97,8 +97,8 @@ def test_running_out_of_memory_says_what_to_lower(model_path: Path, monkeypatch:
     runner = runner_on(Card(), model_path)
     with monkeypatch.context() as patch:
         patch.setattr(StepRunner, "capture", none_left)
-        said = f"no memory for the KV pool with captured steps {where}lower memory_ratio or num_blocks, or end what"
-        refused(lambda: runner.allocate(4), OutOfMemory, said)
+        text = f"no memory for the KV pool with captured steps {where}lower memory_ratio or num_blocks, or end what"
+        refused(lambda: runner.allocate(4), OutOfMemory, text)
         patch.setattr(Card, "taken", none_left)
         refused(
             runner.size, OutOfMemory, f"no memory for the largest step {where}lower max_prefill_tokens or max_batch"
@@ -117,8 +117,8 @@ def test_a_library_without_code_for_the_card_is_refused(
         raise NativeError(f"{op}: no kernel image", code=Code.DEVICE_ERROR, device_error=error)
 
     monkeypatch.setattr(Card, "launch", launch)
-    said = "config.device_list = [0]: cuda:0 has compute capability 9.0, and core_cuda has no code for that: build it"
-    refused(lambda: runner_on(Card(), model_path), InvalidArgument, said, "make cuda-all")
+    text = "config.device_list = [0]: cuda:0 has compute capability 9.0, and core_cuda has no code for that: build it"
+    refused(lambda: runner_on(Card(), model_path), InvalidArgument, text, "make cuda-all")
 
 
 def test_other_device_errors_pass_unchanged(model_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

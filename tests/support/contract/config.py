@@ -15,7 +15,7 @@ RESULTS = "conformance/test_results.py"
 REQUESTS = "conformance/test_requests.py"
 COUNTS = "conformance/test_counts.py"
 FAILURE = "conformance/test_failure.py"
-TOLD = "conformance/test_told.py"
+PROMPT_LOGPROBS = "conformance/test_prompt_logprobs.py"
 RESOLVED = "unit/engine/config/test_generation.py"
 DEFAULTS = "unit/engine/config/test_model_defaults.py"
 FIELDS = "unit/engine/config/test_fields.py"
@@ -173,11 +173,11 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             "unit/engine/config/test_logit_rules.py::test_bc056_top_logprobs_need_logprobs",
         ),
         "prompt_logprobs: the model's own, read from any place, first in Generate; reads no prefix cache": (
-            f"{TOLD}::test_a_prompt_is_told_as_the_same_tokens_generated_were",
-            f"{TOLD}::test_a_prompt_is_read_from_any_place",
-            f"{TOLD}::test_generate_tells_the_prompt_before_its_first_token",
-            f"{TOLD}::test_the_prefix_cache_is_not_read_and_is_filled",
-            f"{TOLD}::test_a_hand_over_tells_the_prompt_again",
+            f"{PROMPT_LOGPROBS}::test_a_prompt_is_told_as_the_same_tokens_generated_were",
+            f"{PROMPT_LOGPROBS}::test_a_prompt_is_read_from_any_place",
+            f"{PROMPT_LOGPROBS}::test_generate_tells_the_prompt_before_its_first_token",
+            f"{PROMPT_LOGPROBS}::test_the_prefix_cache_is_not_read_and_is_filled",
+            f"{PROMPT_LOGPROBS}::test_a_hand_over_tells_the_prompt_again",
             "unit/engine/results/test_prompt_log.py::test_pieces_are_at_most_a_mebibyte_and_follow_each_other",
             "e2e/answers/test_reference.py::test_what_is_told_of_prompts_and_tokens",
         ),
@@ -193,8 +193,8 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             "unit/engine/formats/test_random_formats.py::*",
         ),
         "enable_tensors_from_model_inference: raw little-endian bytes, shape, dtype": (
-            f"{TOLD}::test_vectors_come_with_every_token",
-            f"{TOLD}::test_vectors_take_room_of_the_results",
+            f"{PROMPT_LOGPROBS}::test_vectors_come_with_every_token",
+            f"{PROMPT_LOGPROBS}::test_vectors_take_room_of_the_results",
             "unit/backends/test_extra_outputs.py::test_prompt_and_vectors_are_those_of_transformers",
         ),
         "skip_special_tokens concerns text alone": (

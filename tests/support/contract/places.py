@@ -18,7 +18,7 @@ ASYNC = {
     "test_requests.py": ("gateway-async",),
     "test_stops.py": ("inprocess-async", "gateway-async"),
     "test_candidates.py": ("gateway-async",),
-    "test_told.py": ("gateway-async",),
+    "test_prompt_logprobs.py": ("gateway-async",),
 }
 """Files whose tests also run with the asynchronous client, and their paths."""
 

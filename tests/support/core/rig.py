@@ -143,13 +143,13 @@ class Rig:
 
     def _note_piece(self, piece: PromptPiece) -> None:
         """Check that a prompt's pieces are consecutive and, outside of groups, precede its first token."""
-        told, top = self.prompt_logprobs.setdefault(piece.key, []), len(piece.top_ids) // len(piece.logprobs)
+        reported, top = self.prompt_logprobs.setdefault(piece.key, []), len(piece.top_ids) // len(piece.logprobs)
         request = self.requests[piece.key]
-        assert piece.position == max(1, request.prompt_reported) + len(told)
+        assert piece.position == max(1, request.prompt_reported) + len(reported)
         assert piece.key not in self.ended
         assert request.group or len(self.tokens[piece.key]) == len(request.generated)
         rows = [piece.top_ids[row * top : (row + 1) * top] for row in range(len(piece.logprobs))]
-        told += zip(piece.logprobs, rows, strict=True)
+        reported += zip(piece.logprobs, rows, strict=True)
 
     def _note(self, message: CoreMessage) -> None:
         if isinstance(message, StepBegun):

@@ -70,8 +70,8 @@ class SessionAnswers(Known):
             await context.write(wire.SessionResponse(opened=opened))
             while not hearing.done() and not side.over:
                 changed = self.changed
-                if (said := side.say()) is not None:
-                    await context.write(said)
+                if (message := side.say()) is not None:
+                    await context.write(message)
                 else:
                     await changed.wait()
         finally:

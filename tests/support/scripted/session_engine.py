@@ -128,29 +128,29 @@ class EngineSide:
 
     def say(self) -> wire.SessionResponse | None:
         """Return a message with everything new; None if there is nothing."""
-        said = wire.SessionResponse()
+        text = wire.SessionResponse()
         for channel in list(self.channels.values()):
             if channel.log.released:
                 del self.channels[channel.number]
-                said.errors.append(_error(channel.number, channel.handle, channel.index, "UNKNOWN_REQUEST"))
+                text.errors.append(_error(channel.number, channel.handle, channel.index, "UNKNOWN_REQUEST"))
             else:
-                self._tell(channel, said)
+                self._tell(channel, text)
         while self._errors:
-            said.errors.append(self._errors.popleft())
+            text.errors.append(self._errors.popleft())
         while self.wants_load and self.loads:
-            said.load.append(self.loads.popleft())
+            text.load.append(self.loads.popleft())
         if self._pong is not None:
-            said.pong.number, self._pong = self._pong, None
+            text.pong.number, self._pong = self._pong, None
         if self.closing:
-            said.closing.SetInParent()
+            text.closing.SetInParent()
             self.closing = False
-        return said if said.ByteSize() else None
+        return text if text.ByteSize() else None
 
-    def _tell(self, channel: Channel, said: wire.SessionResponse) -> None:
+    def _tell(self, channel: Channel, text: wire.SessionResponse) -> None:
         log = channel.log
         if not channel.answered:
             channel.answered, channel.status = True, log.status
-            said.attached.add(
+            text.attached.add(
                 channel=channel.number,
                 position=channel.position,
                 checksum=checksum(log.tokens[: channel.position]),
@@ -158,16 +158,16 @@ class EngineSide:
                 generated_length=len(log.tokens),
             )
         while channel.position < min(channel.limit, len(log.tokens)):
-            self._row(channel, said.step)
+            self._row(channel, text.step)
         if log.status != channel.status and not log.ended:
             channel.status = log.status
-            said.status_changes.add(channel=channel.number, status=log.status)
+            text.status_changes.add(channel=channel.number, status=log.status)
         if log.ended and not channel.ended:
             channel.ended = True
-            said.ends.add(channel=channel.number, end=log.end())
+            text.ends.add(channel=channel.number, end=log.end())
         if channel.position >= channel.limit and not channel.closed_told:
             channel.closed_told = True
-            said.windows.add(
+            text.windows.add(
                 channel=channel.number,
                 position=channel.position,
                 limit=channel.limit,

@@ -41,15 +41,15 @@ class IdleSession:
         """Read until every channel has its whole sequence, and acknowledge where the server waits for it."""
         whole: set[int] = set()
         while len(whole) < len(self.read):
-            said = next(self._answers)
-            assert not said.errors, said.errors[0]
-            self._take_rows(said.step)
-            self._ends.update((end.channel, end) for end in said.ends)
-            closed = [window for window in said.windows if window.position == window.limit]
+            message = next(self._answers)
+            assert not message.errors, message.errors[0]
+            self._take_rows(message.step)
+            self._ends.update((end.channel, end) for end in message.ends)
+            closed = [window for window in message.windows if window.position == window.limit]
             self.held_back += len(closed)
             if closed:
                 self._out.put(wire.SessionRequest(acks=[self._ack(window.channel) for window in closed]))
-            touched = {*said.step.channels, *(end.channel for end in said.ends)}
+            touched = {*message.step.channels, *(end.channel for end in message.ends)}
             whole |= {channel for channel in touched if self._whole(channel)}
 
     def close(self) -> None:

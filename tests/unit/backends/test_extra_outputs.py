@@ -151,8 +151,8 @@ def test_other_formats_score_a_prompt_as_they_score_next_tokens(storage, models,
     runner, ids = opened(models["llama"], **storage), random_ids(40, seed=8)
     (answer,) = runner.run([whole(ids, top=5)])
     for place in (1, 9, 30, 39):
-        told = SamplingParams(temperature=0.0, logprobs=True, top_logprobs=20)
-        (next_one,) = runner.run([SequenceStep(ids[:place], 0, range(8, 16), told)])
+        reported = SamplingParams(temperature=0.0, logprobs=True, top_logprobs=20)
+        (next_one,) = runner.run([SequenceStep(ids[:place], 0, range(8, 16), reported)])
         best = answer.prompt_logprobs.top_logprobs[5 * (place - 1) : 5 * place]
         assert best == pytest.approx([logprob for _, logprob in next_one.top[:5]], abs=0.15)
         theirs = dict(next_one.top).get(ids[place])

@@ -130,10 +130,10 @@ def test_f6_memory_stays_flat_over_many_large_formats(tmp_path: Path) -> None:
     from support.models.tiny_models import make_tiny_llama
 
     path = make_tiny_llama(tmp_path / "tiny")
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(path)], capture_output=True, text=True, check=True, cwd=TESTS
     ).stdout
-    small, large, whole, kept, grown = map(int, told.split())
+    small, large, whole, kept, grown = map(int, reported.split())
     assert small < 2 << 20
     assert 4 << 20 < large < 64 << 20
     assert whole > 120

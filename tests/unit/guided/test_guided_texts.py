@@ -21,9 +21,9 @@ CHOICES = ("get", "get_time", "get_weather", "日本", 'a"b', "line\nbreak", "C:
 class TestChoices:
     def test_bc153_always_exactly_one_is_said_and_each_can_be(self, walker: Walker) -> None:
         wanted = ResponseFormat(ResponseFormatKind.CHOICE, choices=CHOICES)
-        said = [walker.draw(wanted, seed) for seed in range(300)]
-        assert all(walk.complete for walk in said)
-        assert set(Counter(walk.text.decode() for walk in said)) == set(CHOICES)
+        output = [walker.draw(wanted, seed) for seed in range(300)]
+        assert all(walk.complete for walk in output)
+        assert set(Counter(walk.text.decode() for walk in output)) == set(CHOICES)
 
     @pytest.mark.parametrize(("choices", "why"), [((), "no strings"), (("a", ""), "empty"), (("a", "b", "a"), "twice")])
     def test_empty_and_equal_strings_are_refused(self, walker: Walker, choices: tuple[str, ...], why: str) -> None:
@@ -51,9 +51,9 @@ class TestGrammars:
     @pytest.mark.parametrize(("text", "ebnf"), [(EBNF, True), (LARK, False)])
     def test_a_text_is_derived(self, walker: Walker, text: str, ebnf: bool) -> None:
         wanted = ResponseFormat(ResponseFormatKind.GRAMMAR, text, ebnf=ebnf)
-        said = [walker.draw(wanted, seed) for seed in range(20)]
-        assert all(re.fullmatch(rb"ab[0-9]+[xy]", walk.text) for walk in said if walk.complete)
-        assert any(walk.complete for walk in said)
+        output = [walker.draw(wanted, seed) for seed in range(20)]
+        assert all(re.fullmatch(rb"ab[0-9]+[xy]", walk.text) for walk in output if walk.complete)
+        assert any(walk.complete for walk in output)
 
     @pytest.mark.parametrize(
         ("text", "ebnf"),

@@ -30,9 +30,9 @@ def with_biases(path: Path, sizes: dict[int, float], dtype: torch.dtype) -> Path
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_b5_layers_with_a_large_key_bias_are_named(tmp_path: Path, dtype: torch.dtype) -> None:
     model = with_biases(tmp_path / "model", {0: 62.0, 2: 3.5, 5: 8.0}, dtype)
-    told = large_key_biases(open_model(str(model)))
-    assert "(layers 0, 5: up to 62;" in told
-    assert "INT8" in told
+    reported = large_key_biases(open_model(str(model)))
+    assert "(layers 0, 5: up to 62;" in reported
+    assert "INT8" in reported
 
 
 def test_b5_layers_of_a_gguf_are_named_too(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_client_and_engine_know_the_same_fields(manual: type, table: Mapping[str
 
 
 @pytest.mark.parametrize(
-    ("manual", "name", "said"),
+    ("manual", "name", "text"),
     [
         (GenerationFields, "top_p", "off. In (0, 1]. Default 1.0."),
         (GenerationFields, "n", "1 to 64. Default 1."),
@@ -76,10 +76,10 @@ def test_client_and_engine_know_the_same_fields(manual: type, table: Mapping[str
         (InstallFields, "drain_limit", "Seconds that stop_model lets requests run; 0 = end them at once. At least 0."),
     ],
 )
-def test_the_client_s_manual_says_values_and_default(manual: type, name: str, said: str) -> None:
+def test_the_client_s_manual_says_values_and_default(manual: type, name: str, text: str) -> None:
     entry = re.search(rf"^    {name}: (.*?)(?=^    \w+: |\Z)", inspect.getdoc(manual) or "", re.MULTILINE | re.DOTALL)
     assert entry
-    assert said in " ".join(entry[1].split())
+    assert text in " ".join(entry[1].split())
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,8 @@ def test_f10_a_flood_of_one_party_hides_no_other_party() -> None:
 
 def test_f10_many_parties_together_are_bounded_as_one() -> None:
     budget = LogBudget(Clock())
-    told = [budget.spend("kind", party=f"p{number}") for number in range(2 * REMEMBERED)]
-    assert told == [0] * BURST + [None] * (2 * REMEMBERED - BURST)
+    reported = [budget.spend("kind", party=f"p{number}") for number in range(2 * REMEMBERED)]
+    assert reported == [0] * BURST + [None] * (2 * REMEMBERED - BURST)
     assert len(budget._parties) == REMEMBERED
 
 
@@ -55,11 +55,11 @@ def test_f10_pauses_save_no_more_than_a_burst() -> None:
 def test_who_asks_again_and_again_is_logged_once_a_minute() -> None:
     clock = Clock()
     budget = LogBudget(clock)
-    told = []
+    reported = []
     for _ in range(2 * int(REPEAT_SECONDS)):
-        told.append([budget.spend("refused", handle) for handle in ("h1", "h2")])
+        reported.append([budget.spend("refused", handle) for handle in ("h1", "h2")])
         clock.now += 1.0
-    assert [line for line in told if line != [None, None]] == [[0, 0], [2 * (int(REPEAT_SECONDS) - 1), 0]]
+    assert [line for line in reported if line != [None, None]] == [[0, 0], [2 * (int(REPEAT_SECONDS) - 1), 0]]
     assert budget.spend("other", "h1") == 0
     assert [budget.spend("refused") is None for _ in range(2)] == [False, False]
 

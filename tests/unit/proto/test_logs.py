@@ -51,8 +51,8 @@ def test_what_other_modules_log_is_the_same_kind_of_line(capsys):
     assert (event["event"], event["level"], event["engine"]) == ("state_not_saved: disk full", "warning", "e1")
 
 
-@pytest.mark.parametrize(("level", "told"), [("info", False), ("debug", True)])
-def test_bc197_an_exception_is_logged_without_its_text(capsys, level, told):
+@pytest.mark.parametrize(("level", "reported"), [("info", False), ("debug", True)])
+def test_bc197_an_exception_is_logged_without_its_text(capsys, level, reported):
     configure_service("headrace_engine", json=True, level=level, engine="e1")
     word = "canary"
     try:
@@ -62,7 +62,7 @@ def test_bc197_an_exception_is_logged_without_its_text(capsys, level, told):
     (event,) = lines(capsys)
     assert "in fail" in event["exception"]
     assert "ValueError" in event["exception"]
-    assert (word in event["exception"]) is told
+    assert (word in event["exception"]) is reported
 
 
 def test_debug_events_are_left_out_at_the_default_level(capsys):

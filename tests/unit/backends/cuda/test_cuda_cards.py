@@ -78,13 +78,13 @@ LACKING: dict[str, tuple[dict[str, Any], str, list[str]]] = {
 
 @pytest.mark.parametrize("what", LACKING)
 def test_an_unusable_machine_is_refused_with_what_to_do(machine: Any, what: str) -> None:
-    answers, field, said = LACKING[what]
+    answers, field, message = LACKING[what]
     machine(**answers)
     with pytest.raises(InvalidArgument) as refusal:
         cards.check_card(0)
     (violation,) = refusal.value.violations
     assert violation.field == f"config.{field}"
-    assert all(part in violation.description for part in said)
+    assert all(part in violation.description for part in message)
     if field == "compute_unit":
         assert violation.description.startswith("= CUDA, but ")
         assert violation.description.endswith("; allowed here: CPU")

@@ -38,11 +38,11 @@ def run(server: ScriptedServer, body: str) -> str:
     )
     # gRPC itself tells of a server that goes; asyncio, in its development mode, of steps that took long. Why a server
     # without sessions refuses one may be lost on the way (see AsyncGrpcChannel): then the client asks again and tells.
-    told = LATE_EVENT.sub("", done.stderr).splitlines()
-    said = [
-        line for line in told if not any(words in line for words in ("chttp2", "took", "the session was interrupted"))
+    lines = LATE_EVENT.sub("", done.stderr).splitlines()
+    message = [
+        line for line in lines if not any(words in line for words in ("chttp2", "took", "the session was interrupted"))
     ]
-    assert (done.returncode, said) == (0, []), done.stderr
+    assert (done.returncode, message) == (0, []), done.stderr
     return done.stdout
 
 

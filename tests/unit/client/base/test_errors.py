@@ -104,8 +104,8 @@ def test_details_are_read() -> None:
 
 
 def test_wire_calls_are_named_as_methods_unless_quoted() -> None:
-    told = """StopModel: model 'StartModel' is INITIAL, this model's "WatchModel" is not: InstallModel, StartModels"""
-    error = error_from_status(Failure(grpc.StatusCode.FAILED_PRECONDITION, told, reason="WRONG_STATE").status())
+    text = """StopModel: model 'StartModel' is INITIAL, this model's "WatchModel" is not: InstallModel, StartModels"""
+    error = error_from_status(Failure(grpc.StatusCode.FAILED_PRECONDITION, text, reason="WRONG_STATE").status())
     assert error.message == (
         """stop_model: model 'StartModel' is INITIAL, this model's "WatchModel" is not: install_model, StartModels"""
     )
@@ -130,8 +130,8 @@ def test_every_method_in_messages_exists() -> None:
 def test_wire_fields_are_named_as_arguments_and_kept_in_details(field: str, argument: str) -> None:
     violation = status_pb2.BadRequest.FieldViolation(field=field, description="is wrong")
     bad = packed(status_pb2.BadRequest(field_violations=[violation]), URL + "BadRequest")
-    told = f"{field} is wrong; {field} is wrong"
-    status = Failure(grpc.StatusCode.INVALID_ARGUMENT, told, reason="INVALID_FIELD", details=[bad]).status()
+    text = f"{field} is wrong; {field} is wrong"
+    status = Failure(grpc.StatusCode.INVALID_ARGUMENT, text, reason="INVALID_FIELD", details=[bad]).status()
     error = error_from_status(status)
     assert error.message == f"{argument} is wrong; {argument} is wrong"
     assert error.details["field_violations"] == [{"field": field, "description": "is wrong"}]

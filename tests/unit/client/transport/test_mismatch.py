@@ -65,27 +65,27 @@ async def _both(address: str, **options: Any) -> str:
 
 
 async def test_b3_no_tls_to_a_server_that_speaks_it(served: Serve) -> None:
-    told = await _both(f"127.0.0.1:{served(HERE)}")
-    assert told == "it speaks TLS: pass credentials (credentials=grpc.ssl_channel_credentials())"
+    reported = await _both(f"127.0.0.1:{served(HERE)}")
+    assert reported == "it speaks TLS: pass credentials (credentials=grpc.ssl_channel_credentials())"
 
 
 async def test_b3_tls_to_a_server_that_does_not_speak_it(served: Serve, authority: Authority) -> None:
     credentials = grpc.ssl_channel_credentials(authority.root)
-    told = await _both(f"127.0.0.1:{served(None)}", credentials=credentials)
-    assert told == "it does not speak TLS: leave out credentials"
+    reported = await _both(f"127.0.0.1:{served(None)}", credentials=credentials)
+    assert reported == "it does not speak TLS: leave out credentials"
 
 
 async def test_b3_an_unknown_authority(served: Serve) -> None:
-    told = await _both(f"127.0.0.1:{served(HERE)}", credentials=grpc.ssl_channel_credentials())
-    assert told.startswith("its certificate is from an unknown authority")
-    assert "root_certificates" in told
+    reported = await _both(f"127.0.0.1:{served(HERE)}", credentials=grpc.ssl_channel_credentials())
+    assert reported.startswith("its certificate is from an unknown authority")
+    assert "root_certificates" in reported
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 async def test_b3_a_certificate_for_another_name(served: Serve, authority: Authority, host: str) -> None:
     credentials = grpc.ssl_channel_credentials(authority.root)
-    told = await _both(f"{host}:{served(ELSEWHERE)}", credentials=credentials)
-    assert told.startswith(f"its certificate is not valid for {host}")
+    reported = await _both(f"{host}:{served(ELSEWHERE)}", credentials=credentials)
+    assert reported.startswith(f"its certificate is not valid for {host}")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
@@ -98,9 +98,9 @@ def test_b3_of_several_addresses_the_decisive_one_is_reported(served: Serve, aut
     """GRPC tells the last one that it tried, which may be one where nobody listens."""
     credentials = grpc.ssl_channel_credentials(authority.root)
     for names, sign in ((ELSEWHERE, "is not valid for"), (HERE, "")):
-        told = Mismatch(f"localhost:{served(names)}", credentials).reason(REFUSED)
-        assert sign in told
-        assert bool(told) == bool(sign)
+        reported = Mismatch(f"localhost:{served(names)}", credentials).reason(REFUSED)
+        assert sign in reported
+        assert bool(reported) == bool(sign)
     assert "speaks TLS" in Mismatch(f"localhost:{served(HERE)}", None).reason(REFUSED)
 
 

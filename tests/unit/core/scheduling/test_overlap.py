@@ -52,11 +52,11 @@ def test_the_next_step_is_launched_before_these_ids_are_known(make_delayed: Make
 def test_each_step_is_told_when_the_next_one_was_launched(make_delayed: MakeDelayed) -> None:
     rig = make_delayed()
     key = rig.add(PROMPT, 5)
-    told = []
+    reported = []
     while rig.core.busy or rig.link.commands:
         rig.step()
-        told.append((rig.runner.launches, len(rig.tokens[key])))
-    assert told == [(1, 0), (2, 1), (3, 2), (4, 3), (5, 4), (5, 5)]
+        reported.append((rig.runner.launches, len(rig.tokens[key])))
+    assert reported == [(1, 0), (2, 1), (3, 2), (4, 3), (5, 4), (5, 5)]
 
 
 def test_what_is_computed_past_a_stop_is_thrown_away(make_delayed: MakeDelayed) -> None:

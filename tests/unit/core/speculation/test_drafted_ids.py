@@ -97,8 +97,8 @@ def test_right_drafts_take_fewer_steps() -> None:
     assert max(len(batch) for batch in rig.runner.batches) == 8
     counters = rig.stat.counters
     assert counters.drafted_tokens == counters.accepted_tokens == 30 - len(rig.runner.batches)
-    told = [drafts for output in rig.outputs for drafts in output.drafts]
-    assert sum(drafts.accepted for drafts in told) == counters.accepted_tokens
+    reported = [drafts for output in rig.outputs for drafts in output.drafts]
+    assert sum(drafts.accepted for drafts in reported) == counters.accepted_tokens
     rig.assert_idle()
 
 

@@ -87,8 +87,8 @@ def test_one_that_returns_its_blocks_has_told_what_it_has(make_rig: MakeRig) -> 
     key = rig.add(PROMPT[::-1], max_new=12, prompt_logprobs=2, priority=-1, interrupt_policy=InterruptPolicy.RETURN)
     rig.run()
     assert key in rig.ended
-    told = rig.prompt_logprobs[key]
-    assert told == expected_scores(PROMPT[::-1], 2)[: len(told)]
+    reported = rig.prompt_logprobs[key]
+    assert reported == expected_scores(PROMPT[::-1], 2)[: len(reported)]
 
 
 @pytest.mark.parametrize("known", [0, 1, 7, 29, 30])

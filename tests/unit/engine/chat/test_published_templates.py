@@ -25,8 +25,8 @@ TOOL = json.dumps({
 })  # fmt: skip
 
 
-def _talk(*said: tuple[str, str]) -> tuple[ChatMessage, ...]:
-    return tuple(ChatMessage(role, text) for role, text in said)
+def _talk(*output: tuple[str, str]) -> tuple[ChatMessage, ...]:
+    return tuple(ChatMessage(role, text) for role, text in output)
 
 
 def _with_call(content: str | None) -> Chat:
@@ -122,8 +122,8 @@ def check_parts(template: str, chat: Chat) -> None:
     text, left_out = as_parts
     for number, message in enumerate(parts.messages):
         for part in message.content or ():
-            told = any(field.startswith(f"chat.messages[{number}].content") for field in left_out)
-            assert _last(part) in text or told, (part, text)
+            reported = any(field.startswith(f"chat.messages[{number}].content") for field in left_out)
+            assert _last(part) in text or reported, (part, text)
 
 
 @pytest.mark.parametrize("name", TEMPLATES)

@@ -221,10 +221,10 @@ class TestNotSupported:
         assert "is not supported by this engine yet" in error.message
 
     def test_the_refusal_shows_the_value_and_what_is_allowed(self) -> None:
-        said = {name: refusal(generation(**{name: value})).message for name, value in NOT_HONOURED}
-        assert said["num_beams"] == "num_beams = 2 is not supported by this engine yet; allowed: 1"
-        assert said["mm_info"] == "mm_info is not supported by this engine yet"
-        assert said["lora_name"] == "lora_name = adapter is not supported by this engine yet"
+        text = {name: refusal(generation(**{name: value})).message for name, value in NOT_HONOURED}
+        assert text["num_beams"] == "num_beams = 2 is not supported by this engine yet; allowed: 1"
+        assert text["mm_info"] == "mm_info is not supported by this engine yet"
+        assert text["lora_name"] == "lora_name = adapter is not supported by this engine yet"
 
     @pytest.mark.parametrize("name", [name for name, field in GENERATION.items() if field.honoured])
     def test_the_value_that_asks_for_nothing_is_accepted(self, name: str) -> None:

@@ -82,9 +82,9 @@ def test_f9_what_lies_outside_is_refused_alike_and_not_looked_at(
     locate("smol", options)
     for name in ("stat", "lstat", "open", "scandir", "readlink"):
         monkeypatch.setattr(os, name, lambda *_, **__: pytest.fail("looked at a file"))
-    told = {refusal(lambda: check_path(path, options)), refusal(lambda: locate(path, options))}
+    reported = {refusal(lambda: check_path(path, options)), refusal(lambda: locate(path, options))}
     monkeypatch.undo()
-    assert told == {f"config.model_path = {path!r} {OUTSIDE}"}
+    assert reported == {f"config.model_path = {path!r} {OUTSIDE}"}
 
 
 @pytest.mark.parametrize("path", ["way-out", "way-out/x", "way-out/absent"])

@@ -36,8 +36,8 @@ class Pair:
         try:
             verdict = self.checker.check(wanted)
         except InvalidArgument as error:
-            told = (error.reason, [violation.field for violation in error.violations])
-            assert told == ("BAD_RESPONSE_FORMAT", ["config.response_format"])
+            reported = (error.reason, [violation.field for violation in error.violations])
+            assert reported == ("BAD_RESPONSE_FORMAT", ["config.response_format"])
             return
         guide, chance = self.vocabulary.guide(verdict.grammar, (2,), verdict.size, verdict.seconds), random.Random(seed)
         assert ids_of(guide)

@@ -66,18 +66,18 @@ def test_every_process_logs_lines_of_the_service(monkeypatch: pytest.MonkeyPatch
         assert event["timestamp"].endswith("Z")
 
 
-@pytest.mark.parametrize(("level", "told"), [("info", False), ("debug", True)])
+@pytest.mark.parametrize(("level", "reported"), [("info", False), ("debug", True)])
 def test_bc197_texts_of_exceptions_are_told_where_asked(
-    monkeypatch: pytest.MonkeyPatch, level: str, told: bool
+    monkeypatch: pytest.MonkeyPatch, level: str, reported: bool
 ) -> None:
     announce(monkeypatch, level=level)
     events = [json.loads(line) for line in logged("-c", LOGGING).splitlines()]
     names = [event["event"] for event in events]
-    assert ("debugged" in names, "chatter" in names) == (told, False)
+    assert ("debugged" in names, "chatter" in names) == (reported, False)
     assert {"counted: 3", "step_failed", "process_failed"} < set(names)
     assert any("soon gone" in name for name in names)
     failed = next(event for event in events if event["event"] == "step_failed")
-    assert ("canary" in failed["exception"]) == told
+    assert ("canary" in failed["exception"]) == reported
     assert "ValueError" in failed["exception"]
 
 

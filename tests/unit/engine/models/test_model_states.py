@@ -140,9 +140,9 @@ class TestTable:
         self, rig: Rig, held: Held, state: ModelState, advice: str
     ) -> None:
         await bring(rig, held, state)
-        said = (await refused(rig.engine.start_model(NAME))).message
-        assert said.startswith(f'StartModel: model "{NAME}" is {state}: {advice}')
-        assert ("The call is possible from INSTALLING, INITIAL" in said) is (state is not ModelState.FAILED)
+        text = (await refused(rig.engine.start_model(NAME))).message
+        assert text.startswith(f'StartModel: model "{NAME}" is {state}: {advice}')
+        assert ("The call is possible from INSTALLING, INITIAL" in text) is (state is not ModelState.FAILED)
 
 
 class TestMeetings:

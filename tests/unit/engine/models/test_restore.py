@@ -294,7 +294,7 @@ class TestDeclared:
         assert batches(tmp_path) == {"other": None}
 
     @pytest.mark.parametrize(
-        ("changes", "said"),
+        ("changes", "text"),
         [
             ({"model_path": "/nowhere/at/all"}, "/nowhere/at/all: no such file or directory"),
             ({"max_length": 10**6}, "exceeds the model's maximum"),
@@ -302,9 +302,9 @@ class TestDeclared:
         ],
     )
     async def test_a_wrong_one_is_refused_before_anything_is_done(
-        self, rig: Rig, tmp_path: Path, changes: dict[str, Any], said: str
+        self, rig: Rig, tmp_path: Path, changes: dict[str, Any], text: str
     ) -> None:
-        with pytest.raises((BadModel, InvalidArgument), match=said):
+        with pytest.raises((BadModel, InvalidArgument), match=text):
             await rig.engine.start([rig.config(**changes)])
         assert rig.engine.list_models() == []
         assert batches(tmp_path) == {NAME: 32, "other": None}

@@ -113,9 +113,9 @@ def test_without_a_folder_nothing_is_kept() -> None:
 )
 def test_a_damaged_file_is_an_error_of_one_line_that_names_it(tmp_path: Path, damage: bytes) -> None:
     (tmp_path / FILE).write_bytes(damage)
-    said = refusal(tmp_path)
-    assert said.startswith(f"{tmp_path / FILE} cannot be read (")
-    assert "repair or remove it" in said
+    text = refusal(tmp_path)
+    assert text.startswith(f"{tmp_path / FILE} cannot be read (")
+    assert "repair or remove it" in text
     (tmp_path / FILE).unlink()
     assert kept(tmp_path) == [], "a refused folder is not held"
 
@@ -129,8 +129,8 @@ def refusal(folder: Path) -> str:
 
 def test_a_file_in_the_place_of_the_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "state").touch()
-    said = refusal(tmp_path / "state")
-    assert said.startswith(f"state directory {tmp_path / 'state'} cannot be used (File exists): name a directory that")
+    text = refusal(tmp_path / "state")
+    assert text.startswith(f"state directory {tmp_path / 'state'} cannot be used (File exists): name a directory that")
 
 
 def test_a_folder_below_a_file_is_named(tmp_path: Path) -> None:
@@ -157,8 +157,8 @@ def test_a_file_that_is_a_folder_is_named(tmp_path: Path) -> None:
 def test_a_folder_has_one_user_at_a_time(tmp_path: Path) -> None:
     first, _ = opened(tmp_path)
     first.save([PLAIN])
-    said = refusal(tmp_path)
-    assert said == f"state directory {tmp_path} is in use by another engine: give each engine a directory of its own"
+    text = refusal(tmp_path)
+    assert text == f"state directory {tmp_path} is in use by another engine: give each engine a directory of its own"
     first.close()
     assert kept(tmp_path) == [PLAIN]
 

@@ -261,9 +261,9 @@ class TestManyChannels:
         rig.story().say("a")
         for number in range(1, 2 * CHANNELS_AT_ONCE + 2):
             rig.attach(number)
-        told = [[attached.channel for attached in (await rig.update()).attached] for _ in range(3)]
-        assert [len(each) for each in told] == [CHANNELS_AT_ONCE, CHANNELS_AT_ONCE, 1]
-        assert sorted(chain.from_iterable(told)) == list(range(1, 2 * CHANNELS_AT_ONCE + 2))
+        reported = [[attached.channel for attached in (await rig.update()).attached] for _ in range(3)]
+        assert [len(each) for each in reported] == [CHANNELS_AT_ONCE, CHANNELS_AT_ONCE, 1]
+        assert sorted(chain.from_iterable(reported)) == list(range(1, 2 * CHANNELS_AT_ONCE + 2))
         assert await rig.poll() is None
 
     async def test_many_without_news_hold_up_none_that_has_some(self, rig: SessionRig) -> None:

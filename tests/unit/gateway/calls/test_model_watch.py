@@ -38,11 +38,11 @@ async def tell(stream):
 
 async def until_told(stream, *wanted):
     """Reads until everything wanted was told, and answers all that was."""
-    told = []
-    while not set(wanted) <= set(told):
-        told.append(await tell(stream))
-        assert told[-1] is not None
-    return told
+    reported = []
+    while not set(wanted) <= set(reported):
+        reported.append(await tell(stream))
+        assert reported[-1] is not None
+    return reported
 
 
 async def test_present_states_first_then_changes_of_any_engine(front):

@@ -14,10 +14,10 @@ def refused(capsys, *arguments):
     with pytest.raises(SystemExit) as caught:
         parse(list(arguments))
     assert caught.value.code == 2
-    said = capsys.readouterr().err
-    assert said.startswith("headrace-gateway: ")
-    assert said.count("\n") == 1
-    return said
+    message = capsys.readouterr().err
+    assert message.startswith("headrace-gateway: ")
+    assert message.count("\n") == 1
+    return message
 
 
 def test_defaults():

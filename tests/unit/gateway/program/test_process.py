@@ -187,9 +187,9 @@ async def test_bc183_grpcurl_finds_and_calls_everything_by_reflection(launch, en
         process = await asyncio.create_subprocess_exec(
             grpcurl, "-plaintext", *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
         )
-        said, _ = await process.communicate()
-        assert process.returncode == 0, said
-        return said.decode()
+        output, _ = await process.communicate()
+        assert process.returncode == 0, output
+        return output.decode()
 
     address = f"127.0.0.1:{gateway.port}"
     assert "headrace.v1.RequestService" in (await run(address, "list")).splitlines()

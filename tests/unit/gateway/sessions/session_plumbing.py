@@ -59,8 +59,8 @@ class Plumbing:
             self.engines[name].hear(request)
 
     def say(self, name):
-        if (said := self.engines[name].say()) is not None:
-            self.from_engine[name].append(said.SerializeToString())
+        if (text := self.engines[name].say()) is not None:
+            self.from_engine[name].append(text.SerializeToString())
 
     def down(self, name):
         if self.from_engine[name]:

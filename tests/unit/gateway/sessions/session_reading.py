@@ -55,40 +55,40 @@ class Readings:
         self.gone.add(channel)
         return channel
 
-    def take(self, said: wire.SessionResponse) -> None:
-        self.sizes.append(said.ByteSize())
-        assert said.HasField("opened") is (not self.opened)
-        if said.HasField("opened"):
-            self.opened.append(said.opened)
-        for item in said.attached:
+    def take(self, message: wire.SessionResponse) -> None:
+        self.sizes.append(message.ByteSize())
+        assert message.HasField("opened") is (not self.opened)
+        if message.HasField("opened"):
+            self.opened.append(message.opened)
+        for item in message.attached:
             if reading := self._of(item.channel):
                 assert not reading.attached
                 assert item.position == reading.position
                 reading.attached = True
-        self._rows(said.step)
-        for item in said.status_changes:
+        self._rows(message.step)
+        for item in message.status_changes:
             if reading := self._of(item.channel):
                 assert reading.attached
                 assert item.status not in TERMINAL
                 reading.statuses.append(item.status)
-        for item in said.ends:
+        for item in message.ends:
             if reading := self._of(item.channel):
                 assert reading.attached
                 assert reading.end is None
                 reading.end = item.end
-        for item in said.errors:
+        for item in message.errors:
             if reading := self._of(item.channel):
                 assert (item.handle, reading.error) == (reading.handle, None)
                 reading.error = item.status
                 self.gone.add(item.channel)
-        for item in said.windows:
+        for item in message.windows:
             if reading := self._of(item.channel):
                 assert reading.attached
                 assert item.position == reading.position
                 reading.window = item
-        if said.HasField("pong"):
-            self.pongs.append(said.pong.number)
-        self.closing |= said.HasField("closing")
+        if message.HasField("pong"):
+            self.pongs.append(message.pong.number)
+        self.closing |= message.HasField("closing")
 
     def _of(self, channel) -> Reading | None:
         assert channel in self.of or channel in self.gone

@@ -55,17 +55,17 @@ def test_hubs_that_callers_may_name():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--hub", "a.example"], '"a.example" is not the URL of a hub'),
         (["--hub", "https://a.example", "--no-hub"], "not allowed with"),
     ],
 )
-def test_a_wrong_hub_is_refused_in_one_line(capsys, arguments, said):
+def test_a_wrong_hub_is_refused_in_one_line(capsys, arguments, message):
     with pytest.raises(SystemExit):
         parse_arguments(arguments)
     error = capsys.readouterr().err
-    assert said in error
+    assert message in error
     assert error.count("\n") == 1
 
 
@@ -146,7 +146,7 @@ def test_choices_are_taken_in_any_case_and_with_their_prefix(text):
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("--name a/b", '--name: "a/b" is not a valid engine name; allowed: 1 to 64 of letters, digits'),
         ("--name=", '--name: "" is not a valid engine name'),
@@ -186,14 +186,14 @@ def test_choices_are_taken_in_any_case_and_with_their_prefix(text):
         ("--no-such", "unrecognized arguments: --no-such"),
     ],
 )
-def test_bc194_a_wrong_line_is_refused_in_one_line(line, said, capsys):
+def test_bc194_a_wrong_line_is_refused_in_one_line(line, message, capsys):
     with pytest.raises(SystemExit) as caught:
         parse_arguments(line.split())
     assert caught.value.code == 2
-    told = capsys.readouterr().err
-    assert told.startswith("headrace-engine: ")
-    assert said in told
-    assert told.count("\n") == 1
+    reported = capsys.readouterr().err
+    assert reported.startswith("headrace-engine: ")
+    assert message in reported
+    assert reported.count("\n") == 1
 
 
 @pytest.mark.parametrize("kind", ["LINEAR", "linear", "ROPE_SCALING_TYPE_LINEAR"])

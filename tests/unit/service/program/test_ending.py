@@ -16,8 +16,8 @@ LISTEN = ("--listen", "127.0.0.1:0")
 
 def end_children(program, text):
     """End what the program started and did not end, as far as it told: in events that were read, and in a text."""
-    told = [str(event["child"]) for event in program.events if "child" in event]
-    for child in {*told, *re.findall(r'"child": (\d+)', text)}:
+    reported = [str(event["child"]) for event in program.events if "child" in event]
+    for child in {*reported, *re.findall(r'"child": (\d+)', text)}:
         os.kill(int(child), signal.SIGKILL)
 
 

@@ -206,8 +206,8 @@ def test_a_path_without_a_model_ends_the_program_with_one_line(run, tmp_path):
     assert "m.gguf" in refused(run(REAL, *listen, "--model", f"a={tmp_path / 'm.gguf'}"))
 
 
-@pytest.mark.parametrize(("content", "said"), [(None, "cannot be used (File exists)"), ("{", "repair or remove it")])
-def test_an_unusable_state_directory_ends_the_program(run, tmp_path, content, said):
+@pytest.mark.parametrize(("content", "output"), [(None, "cannot be used (File exists)"), ("{", "repair or remove it")])
+def test_an_unusable_state_directory_ends_the_program(run, tmp_path, content, output):
     folder = tmp_path / "state"
     if content is None:
         folder.touch()
@@ -216,7 +216,7 @@ def test_an_unusable_state_directory_ends_the_program(run, tmp_path, content, sa
         (folder / "models.json").write_text(content)
     reason = refused(run(REAL, "--listen", "127.0.0.1:0", "--state-dir", str(folder)))
     assert str(folder) in reason
-    assert said in reason
+    assert output in reason
 
 
 def test_a_state_directory_has_one_engine_until_that_is_gone(run, tmp_path):

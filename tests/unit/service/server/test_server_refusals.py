@@ -131,9 +131,9 @@ async def test_bc197_a_fault_shows_nothing_of_the_request(front, log):
     front.engine.failures["start_request"] = fault
     request = request_service_pb2.StartRequestRequest(model_name="smol", text=prompt, request_id="r1")
     error = await failure_of(front.requests.StartRequest(request))
-    told = [event for event in log if event["log_level"] != "debug"]
-    assert "canary" not in f"{error.details()} {status_of(error)} {told}"
-    (event,) = told
+    reported = [event for event in log if event["log_level"] != "debug"]
+    assert "canary" not in f"{error.details()} {status_of(error)} {reported}"
+    (event,) = reported
     assert (event["method"], event["request_id"], event["kind"]) == ("StartRequest", "r1", "RuntimeError")
     assert "_called" in event["exception"]
     assert "ValueError\nwhich led to\n" in event["exception"]

@@ -30,7 +30,7 @@ def prompt_of(client: Client, handle: str, begin: int = 0) -> list[PromptLogprob
     return pieces
 
 
-def told(client: Client, ids: list[int], top: int = 2, **fields: object) -> PromptLogprobs:
+def reported(client: Client, ids: list[int], top: int = 2, **fields: object) -> PromptLogprobs:
     """What is told of a prompt by a request of its own, in one piece."""
     handle, queue = client.start_request(MODEL, ids=ids, prompt_logprobs=top, **{**GREEDY, **fields})  # type: ignore[arg-type]
     (piece,) = prompt_of(client, handle)
@@ -55,7 +55,7 @@ def test_a_prompt_is_told_as_the_same_tokens_generated_were(client: Client) -> N
     ids = [token for one in found for token in one.ids_from_generate]
     values = [value for one in found for value in one.token_logprobs_list]
     tops = [[token for token, _ in row] for one in found for row in one.log_probs_list]
-    piece = told(client, [*PROMPT, *ids])
+    piece = reported(client, [*PROMPT, *ids])
     assert (piece.position, piece.ids) == (1, [*PROMPT, *ids][1:])
     assert len(piece.token_logprobs_list) == len(piece.log_probs_list) == len(PROMPT) + 8
     assert piece.token_logprobs_list[-9:] == pytest.approx(values, abs=1e-3)
@@ -66,13 +66,13 @@ def test_a_prompt_is_told_as_the_same_tokens_generated_were(client: Client) -> N
 @pytest.mark.parametrize("top", [0, 1, 20])
 @pytest.mark.sim
 def test_bc054_prompt_tokens_have_as_many_alternatives_as_asked(client: Client, top: int) -> None:
-    piece = told(client, PROMPT, top)
+    piece = reported(client, PROMPT, top)
     for token, logprob, row in zip(piece.ids, piece.token_logprobs_list, piece.log_probs_list, strict=True):
         assert len({other for other, _ in row}) == len(row) == top
         assert [value for _, value in row] == sorted((value for _, value in row), reverse=True)
         assert math.isfinite(logprob)
         assert dict(row).get(token, logprob) == logprob
-    everything = told(client, PROMPT, 20)
+    everything = reported(client, PROMPT, 20)
     assert piece.token_logprobs_list == everything.token_logprobs_list
     assert piece.log_probs_list == [row[:top] for row in everything.log_probs_list]
 
@@ -86,8 +86,8 @@ def test_bc061_the_most_alternatives_are_named(client: Client, top: int) -> None
 @pytest.mark.sim
 def test_the_prefix_cache_is_not_read_and_is_filled(client: Client) -> None:
     ids = [token % VOCAB for token in range(7, 7 + 64)]
-    first = told(client, ids, cache_salt="told")
-    assert told(client, ids, cache_salt="told") == first
+    first = reported(client, ids, cache_salt="told")
+    assert reported(client, ids, cache_salt="told") == first
     handle, queue = client.start_request(MODEL, ids=ids, cache_salt="told", max_new_tokens=1)
     elements = queue.Get()
     assert elements is not None
@@ -109,12 +109,12 @@ def test_the_prefix_cache_is_not_read_and_is_filled(client: Client) -> None:
 )
 def test_a_prompt_is_told_alike_whatever_is_generated(client: Client, fields: dict[str, object]) -> None:
     """It is the model's own opinion of it, told once for all sequences."""
-    assert told(client, PROMPT, **fields) == told(client, PROMPT)
+    assert reported(client, PROMPT, **fields) == reported(client, PROMPT)
 
 
 def test_a_prompt_is_read_from_any_place(client: Client) -> None:
     ids = [(3 + place * 7) % VOCAB for place in range(200)]
-    whole = told(client, ids, 20)
+    whole = reported(client, ids, 20)
     assert len(whole.ids) == 199
     handle, _ = client.start_request(MODEL, ids=ids, prompt_logprobs=20, max_new_tokens=1)
     for begin in (1, 2, 57, 198, 199):
@@ -130,7 +130,7 @@ def test_generate_tells_the_prompt_before_its_first_token(client: Client, wire: 
     assert accepted.request.prompt_token_count == len(PROMPT)
     assert first.status == request_pb2.GENERATE_STATUS_INIT
     assert not first.HasField("elements")
-    piece, alone = first.prompt_logprobs, told(client, PROMPT)
+    piece, alone = first.prompt_logprobs, reported(client, PROMPT)
     assert (piece.position, list(piece.token_ids)) == (1, PROMPT[1:])
     assert list(piece.logprobs.token_logprobs) == alone.token_logprobs_list
     assert list(piece.logprobs.top_ids) == [token for row in alone.log_probs_list for token, _ in row]
@@ -156,7 +156,7 @@ def test_places_beyond_the_prompt_are_refused(client: Client) -> None:
 def test_prompts_are_told_under_preemption_and_among_others(client: Client) -> None:
     """A small pool, in which sequences give way to one another."""
     prompts = [[(seed * 31 + place * 7) % VOCAB for place in range(30 + seed)] for seed in range(6)]
-    alone = [told(client, ids, 3) for ids in prompts]
+    alone = [reported(client, ids, 3) for ids in prompts]
     handles = [
         client.start_request(
             SMALL_POOL_MODEL, ids=ids, max_new_tokens=60, ignore_eos=True, do_sample=False,
@@ -173,7 +173,7 @@ def test_prompts_are_told_under_preemption_and_among_others(client: Client) -> N
 
 def test_a_hand_over_tells_the_prompt_again(client: Client, wire: Wire) -> None:
     """Whatever the readers have; where all had ended there is nothing to compute, and nothing to tell."""
-    whole = told(client, PROMPT, 1)
+    whole = reported(client, PROMPT, 1)
     ids = [token for one in generated(client, PROMPT, 4) for token in one.ids_from_generate]
     for ended in (False, True):
         delivered = {"delivered_ids": ids[:4] if ended else ids[:2], "ended": ended}
@@ -188,7 +188,7 @@ def test_a_hand_over_tells_the_prompt_again(client: Client, wire: Wire) -> None:
 def test_a_stop_leaves_what_was_told(client: Client) -> None:
     """Stopped at any moment, what is told of the prompt is a beginning of it, and nothing else is upset."""
     ids = [(3 + place * 7) % VOCAB for place in range(200)]
-    whole = told(client, ids, 1, max_new_tokens=1)
+    whole = reported(client, ids, 1, max_new_tokens=1)
     for _ in range(4):
         handle, _ = client.start_request(MODEL, ids=ids, prompt_logprobs=1, max_new_tokens=8)
         client.stop_request(handle)
