@@ -22,7 +22,7 @@ class LogitsProcessor:
 
 
 class InterruptPolicy(StrEnum):
-    """What happens to a running request when memory runs out."""
+    """Policy for a running request when memory runs out."""
 
     RESUME = "RESUME"
     RETURN = "RETURN"

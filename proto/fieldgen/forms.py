@@ -7,7 +7,9 @@ FORMS = {
     ),
     "Lease": '{"running": 60, "ended": 600}, in seconds',
     "LogitsProcessor": '{"name": "steer", "arguments": [6.0, 28]}',
-    "RopeScaling": '{"type": "LINEAR", "factor": 2.0}; types are "MODEL" (the default), "LINEAR", "DYNAMIC", "YARN" and "LLAMA3"',
+    "RopeScaling": (
+        '{"type": "LINEAR", "factor": 2.0}; types are "MODEL" (the default), "LINEAR", "DYNAMIC", "YARN" and "LLAMA3"'
+    ),
     "Adapter": '{"name": …, "path": …}',
 }
 """Python type by message name."""
