@@ -6,7 +6,9 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
+from headrace_proto.pure.addresses import Address, read_address
 from headrace_proto.server.arguments import OneLineParser, add_server_flags, log_json, seconds
 from headrace_proto.server.listening import ListenError
 
@@ -43,6 +45,8 @@ def parse(arguments: Sequence[str] | None = None) -> GatewayOptions:
         return GatewayOptions(
             listen=given.listen,
             engines=tuple(given.engine),
+            engines_file=given.engines_file,
+            engines_dns=given.engines_dns,
             name=given.name,
             drain_limit=given.drain_limit,
             poll_interval=given.poll_interval,
@@ -63,9 +67,21 @@ def _parser() -> OneLineParser:
         "--engine",
         type=_engine,
         action="append",
-        required=True,
+        default=[],
         metavar="NAME=HOST:PORT",
         help="an engine to serve; repeat for each engine",
+    )
+    add(
+        "--engines-file",
+        type=Path,
+        metavar="FILE",
+        help="file with a line NAME=HOST:PORT for each engine; watched for changes",
+    )
+    add(
+        "--engines-dns",
+        type=_target,
+        metavar="HOST:PORT",
+        help="name whose addresses are the engines; asked for every second",
     )
     add("--name", default="gateway", help="name that GetServerInfo reports; default %(default)s")
     add(
@@ -81,5 +97,12 @@ def _parser() -> OneLineParser:
 def _engine(text: str) -> EngineAddress:
     try:
         return EngineAddress.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _target(text: str) -> Address:
+    try:
+        return read_address(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None

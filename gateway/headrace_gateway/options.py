@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from headrace_proto.pure.addresses import Address, read_address
 
@@ -40,13 +42,32 @@ class EngineAddress:
             raise ValueError(f'address of engine "{text}" cannot be parsed: {error}') from None
 
 
+def parse_engines(texts: Sequence[str]) -> tuple[EngineAddress, ...]:
+    """Parse several "NAME=host:port", with distinct names and addresses.
+
+    Raises:
+        ValueError: one is malformed, or given twice.
+    """
+    engines = tuple(map(EngineAddress.parse, texts))
+    check_distinct(engines)
+    return engines
+
+
+def check_distinct(engines: Sequence[EngineAddress]) -> None:
+    """Raise ValueError for a name or an address that is given twice."""
+    _refuse_twice("engine name", [engine.name for engine in engines])
+    _refuse_twice("engine address", [str(engine.address) for engine in engines])
+
+
 @dataclass(frozen=True)
 class GatewayOptions:
-    """Options of a gateway.
+    """Options of a gateway. The engines come from exactly one of `engines`, `engines_file` and `engines_dns`.
 
     Attributes:
         listen: address to listen on.
-        engines: at least one; names and addresses are distinct.
+        engines: engines whose list does not change; names and addresses are distinct.
+        engines_file: file with a line NAME=HOST:PORT for each engine, which is watched.
+        engines_dns: name and port, each of whose addresses is an engine; asked for again and again.
         name: name that GetServerInfo reports.
         drain_limit: seconds that calls in progress have to end after SIGTERM.
         poll_interval: seconds between health polls of an engine.
@@ -57,7 +78,9 @@ class GatewayOptions:
     """
 
     listen: Address
-    engines: tuple[EngineAddress, ...]
+    engines: tuple[EngineAddress, ...] = ()
+    engines_file: Path | None = None
+    engines_dns: Address | None = None
     name: str = "gateway"
     drain_limit: float = 30.0
     poll_interval: float = 1.0
@@ -67,10 +90,10 @@ class GatewayOptions:
     log_level: str = "info"
 
     def __post_init__(self) -> None:
-        if not self.engines:
-            raise ValueError("a gateway needs at least one engine")
-        _refuse_twice("engine name", [engine.name for engine in self.engines])
-        _refuse_twice("engine address", [str(engine.address) for engine in self.engines])
+        sources = (bool(self.engines), self.engines_file is not None, self.engines_dns is not None)
+        if sum(sources) != 1:
+            raise ValueError("a gateway needs its engines from one of --engine, --engines-file and --engines-dns")
+        check_distinct(self.engines)
 
 
 def _refuse_twice(what: str, values: list[str]) -> None:

@@ -24,6 +24,7 @@ from headrace_gateway.forwarding.owed_releases import OwedReleases
 from headrace_gateway.forwarding.pool import EnginePool
 from headrace_gateway.forwarding.routing import Router
 from headrace_gateway.health import GatewayHealth
+from headrace_gateway.membership import membership_of
 from headrace_gateway.model_servicer import ModelServicer
 from headrace_gateway.options import GatewayOptions
 from headrace_gateway.request_servicer import RequestServicer
@@ -55,7 +56,7 @@ class Gateway:
         self._options = options
         self.address = options.listen
         self.calls = LiveCalls()
-        self.pool = EnginePool(options.engines, interval=options.poll_interval, timeout=options.poll_timeout)
+        self.pool = EnginePool(membership_of(options), interval=options.poll_interval, timeout=options.poll_timeout)
         self._router = Router(self.pool)
         self._instance_id = secrets.token_hex(16)
         self.sessions = Sessions(
@@ -74,8 +75,7 @@ class Gateway:
         """
         self.address = bind(self._server, self._options.listen)
         await self._health.start()
-        self.pool.start()
-        self.sessions.start(self.pool.engines)
+        await self.pool.start(self.sessions.follow, self.sessions.leave)
         await self._server.start()
         engines = {engine.name: str(engine.address) for engine in self.pool.engines}
         log.info("listening", address=str(self.address), port=self.address.port, engines=engines)

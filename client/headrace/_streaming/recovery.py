@@ -81,13 +81,13 @@ class Recovery:
 def as_loss(error: HeadraceError, reader: SequenceReader) -> HeadraceError:
     """Return the loss of the engine that a failure means for a sequence which can be handed over; else the failure.
 
-    A gateway says of an engine that does not answer whether it counts as lost. One that drains has nothing more to give
-    once it cannot be read any more.
+    A gateway says of an engine that does not answer whether it counts as lost, and does not know one that has left its
+    list. One that drains has nothing more to give once it cannot be read any more.
     """
-    if not reader.movable or error.reason not in _UNREACHABLE:
+    if not reader.movable or error.reason not in (*_UNREACHABLE, "UNKNOWN_ENGINE"):
         return error
     lost = error.details.get("metadata", {}).get("lost") == "true"
-    if not (lost or reader.drained):
+    if not (lost or reader.drained or error.reason == "UNKNOWN_ENGINE"):
         return error
     return EngineLostError(error.message, reason=error.reason, request_id=error.request_id, details=error.details)
 

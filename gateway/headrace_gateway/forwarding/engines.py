@@ -24,6 +24,7 @@ from headrace_proto.v1 import (
 )
 
 from headrace_gateway import API_VERSION, status
+from headrace_gateway.forwarding.breaker import Breaker
 from headrace_gateway.forwarding.liveness import LOST_SECONDS, Liveness
 from headrace_gateway.forwarding.load import EngineLoad
 from headrace_gateway.forwarding.rewrite import readdress
@@ -123,6 +124,8 @@ class Engine:
         reached: set while it is reachable.
         missing: set while it is lost.
         liveness: when it was last heard of.
+        breaker: passes over it while it fails what it is given.
+        left: time at which it left the gateway's list; None while it is in it.
     """
 
     def __init__(self, address: EngineAddress, poll_timeout: float, on_poll: Callable[[], None]) -> None:
@@ -138,6 +141,8 @@ class Engine:
         self.wake = asyncio.Event()
         self.reached = asyncio.Event()
         self.missing = asyncio.Event()
+        self.breaker = Breaker()
+        self.left: float | None = None
         self.liveness = Liveness()
         self._timeout = poll_timeout
         self._on_poll = on_poll

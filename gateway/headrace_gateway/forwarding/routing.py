@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import grpc
+import structlog
 from headrace_proto.v1 import model_pb2
 
 from headrace_gateway import status
@@ -18,6 +19,8 @@ from headrace_gateway.forwarding.processors import no_processing, processing
 from headrace_gateway.status import CallError
 
 T = TypeVar("T")
+
+log = structlog.get_logger()
 
 MOVES_ON = frozenset(
     {
@@ -35,6 +38,9 @@ MOVES_ON = frozenset(
 
 _NO_TOKENIZER = frozenset({"UNKNOWN_MODEL", "MODEL_NOT_RUNNING", "MODEL_STARTING"})
 """Reasons of an engine that has no tokenizer of the model at the moment."""
+
+_FAULTS = frozenset({"ENGINE_FAULT", "ENGINE_UNREACHABLE"})
+"""Reasons that speak against an engine."""
 
 _OVERLOAD = (
     grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -121,10 +127,14 @@ class Router:
         tried: set[Engine] = set()
         while (engine := await self._choose(model_name, tried, key, processors)) is not None:
             tried.add(engine)
+            engine.breaker.trying()
             try:
                 with engine.load.placing():
-                    return await begin(engine)
+                    answer = await begin(engine)
+                engine.breaker.succeeded()
+                return answer
             except CallError as error:
+                _judge(engine, error)
                 if error.reached and error.reason not in MOVES_ON:
                     raise
                 refusals.append(error)
@@ -177,10 +187,18 @@ class Router:
         return min(able, key=lambda engine: _rank(engine, model_name, key), default=None)
 
 
-def _rank(engine: Engine, model_name: str, key: str) -> tuple[bool, int, int]:
+def _rank(engine: Engine, model_name: str, key: str) -> tuple[bool, bool, int, int]:
     """Sort key of engines: the lowest gets the request."""
     order = _digest(engine.name, key) if key else engine.load.requests
-    return not engine.view.serves(model_name), order, engine.turn
+    return not engine.breaker.closed, not engine.view.serves(model_name), order, engine.turn
+
+
+def _judge(engine: Engine, error: CallError) -> None:
+    """Count a failed start for or against the engine: a refusal with a reason is an answer, unless it is a fault."""
+    if error.reason and error.reason not in _FAULTS:
+        engine.breaker.succeeded()
+    elif engine.breaker.failed():
+        log.warning("engine_passed_over", engine=engine.name, reason=error.reason or error.code.name)
 
 
 def _digest(name: str, key: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 
 from google.protobuf.duration_pb2 import Duration
@@ -59,9 +59,13 @@ class Sessions:
         self._paces = AttachPaces()
         calls.on_drain.append(self._wake_writers)
 
-    def start(self, engines: Iterable[Engine]) -> None:
-        """Open a stream to each engine as soon as it can be reached."""
-        self._links.start(engines)
+    def follow(self, engine: Engine) -> None:
+        """Open a stream to an engine as soon as it can be reached."""
+        self._links.follow(engine)
+
+    async def leave(self, engine: Engine) -> None:
+        """Close the stream to an engine; its readers fail."""
+        await self._links.leave(engine)
 
     async def serve(self, requests: AsyncIterator[wire.SessionRequest], context: Context) -> None:
         """Serve one session to its end.

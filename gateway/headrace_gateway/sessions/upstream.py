@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -14,7 +14,7 @@ from headrace_proto.pure.faults import is_fault
 from headrace_proto.server.logs import logger
 from headrace_proto.v1 import session_pb2 as wire
 
-from headrace_gateway import __version__
+from headrace_gateway import __version__, status
 from headrace_gateway.faults import defect
 from headrace_gateway.forwarding.engines import Engine
 from headrace_gateway.forwarding.forward import failure_of
@@ -178,12 +178,17 @@ class EngineLinks:
     def __init__(self, find: Callable[[str], Engine], limits: SessionLimits) -> None:
         self._find = find
         self._limits = limits
-        self._links: dict[str, EngineLink] = {}
+        self._links: dict[Engine, EngineLink] = {}
 
-    def start(self, engines: Iterable[Engine]) -> None:
-        """Open a stream to each engine as soon as it can be reached."""
-        for engine in engines:
-            self._link(engine)
+    def follow(self, engine: Engine) -> None:
+        """Open a stream to an engine as soon as it can be reached."""
+        self._link(engine)
+
+    async def leave(self, engine: Engine) -> None:
+        """Close the stream to an engine; its readers fail."""
+        if (link := self._links.pop(engine, None)) is not None:
+            await link.close()
+            link.channels.fail(status.unknown_engine(engine.name, []).status)
 
     def of_handle(self, handle: str) -> UpstreamChannels:
         """Return the channels of the stream to the engine that a handle names.
@@ -198,9 +203,9 @@ class EngineLinks:
         await asyncio.gather(*(link.close() for link in self._links.values()))
 
     def _link(self, engine: Engine) -> EngineLink:
-        if engine.name not in self._links:
-            self._links[engine.name] = EngineLink(engine, self._limits)
-        return self._links[engine.name]
+        if engine not in self._links:
+            self._links[engine] = EngineLink(engine, self._limits)
+        return self._links[engine]
 
 
 def _seconds(duration: Duration, default: float) -> float:

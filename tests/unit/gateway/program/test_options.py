@@ -74,6 +74,13 @@ def test_without_an_engine_it_says_so(capsys):
     assert "--engine" in refused(capsys)
 
 
+@pytest.mark.parametrize("other", [("--engines-file", "engines"), ("--engines-dns", "engines:7071")])
+def test_engines_come_from_one_source(capsys, other):
+    assert "one of --engine, --engines-file and --engines-dns" in refused(capsys, *ONE, *other)
+    options = parse(other)
+    assert (options.engines, str(options.engines_file or options.engines_dns)) == ((), other[1])
+
+
 @pytest.mark.parametrize("value", ["-1", "nan", "inf", "soon"])
 def test_a_time_out_of_range_is_named(capsys, value):
     assert value in refused(capsys, *ONE, f"--drain-limit={value}")

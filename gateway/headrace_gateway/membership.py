@@ -1,0 +1,145 @@
+"""Where the gateway's list of engines comes from: the command line, a file that is watched, or names in DNS."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+from headrace_proto.pure.addresses import Address
+
+from headrace_gateway.options import EngineAddress, GatewayOptions, parse_engines
+
+log = structlog.get_logger()
+
+INTERVAL = 1.0
+"""Seconds between two looks at a file, or two questions to DNS."""
+
+_PATIENCE = 5.0
+
+Apply = Callable[[Sequence[EngineAddress]], None]
+
+
+class Membership(Protocol):
+    """A source of the list of engines."""
+
+    async def follow(self, apply: Apply) -> None:
+        """Pass on the list, and again whenever it has changed, until cancelled.
+
+        A source that cannot be read, or is malformed, changes nothing: the last list holds, and the log says why.
+        """
+
+
+class StaticMembership:
+    """A list that never changes.
+
+    Args:
+        engines: the engines.
+    """
+
+    def __init__(self, engines: Sequence[EngineAddress]) -> None:
+        self._engines = engines
+
+    async def follow(self, apply: Apply) -> None:
+        """Pass on the list, once."""
+        apply(self._engines)
+
+
+class Watched:
+    """A list that is read again at an interval; the base of those that change.
+
+    Args:
+        interval: seconds between two readings.
+    """
+
+    def __init__(self, interval: float = INTERVAL) -> None:
+        self._interval = interval
+        self._last: tuple[EngineAddress, ...] | None = None
+        self._problem = ""
+
+    async def read(self) -> tuple[EngineAddress, ...]:
+        """Return the list. Raise OSError or ValueError if it cannot be read."""
+        raise NotImplementedError
+
+    async def follow(self, apply: Apply) -> None:
+        """Pass on the list, and again whenever it has changed, until cancelled."""
+        while True:
+            await self._look(apply)
+            await asyncio.sleep(self._interval)
+
+    async def _look(self, apply: Apply) -> None:
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                engines = await self.read()
+        except (OSError, ValueError) as error:  # TimeoutError is an OSError.
+            problem = str(error) or type(error).__name__
+            if problem != self._problem:
+                log.warning("engines_unknown", source=str(self), problem=problem)
+            self._problem = problem
+            return
+        self._problem = ""
+        if engines != self._last:
+            self._last = engines
+            apply(engines)
+
+
+class FileMembership(Watched):
+    """A file with a line NAME=HOST:PORT for each engine; empty lines and those that begin with # say nothing.
+
+    Args:
+        path: the file. Replace it as a whole (write another one, then rename it), or a half is read.
+        interval: seconds between two readings.
+    """
+
+    def __init__(self, path: Path, interval: float = INTERVAL) -> None:
+        super().__init__(interval)
+        self._path = path
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    async def read(self) -> tuple[EngineAddress, ...]:
+        """Return the list. Raise OSError or ValueError if it cannot be read."""
+        text = await asyncio.to_thread(self._path.read_text, encoding="utf-8")
+        lines = [line.strip() for line in text.splitlines()]
+        return parse_engines([line for line in lines if line and not line.startswith("#")])
+
+
+class DnsMembership(Watched):
+    """The addresses of a name: each is an engine, called after its address, so that all gateways call it the same.
+
+    Args:
+        target: name and port, such as those of a headless service.
+        interval: seconds between two questions.
+    """
+
+    def __init__(self, target: Address, interval: float = INTERVAL) -> None:
+        super().__init__(interval)
+        self._target = target
+
+    def __str__(self) -> str:
+        return str(self._target)
+
+    async def read(self) -> tuple[EngineAddress, ...]:
+        """Return the list. Raise OSError if the name has no address."""
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(self._target.host, self._target.port, type=socket.SOCK_STREAM)
+        hosts = sorted({str(entry[4][0]) for entry in found})
+        return tuple(EngineAddress(name_of(host), Address(host, self._target.port)) for host in hosts)
+
+
+def name_of(host: str) -> str:
+    """Return the name of an engine that is known by its address alone."""
+    return "ip-" + host.replace(":", "-").replace("%", "-").replace(".", "-")
+
+
+def membership_of(options: GatewayOptions) -> Membership:
+    """Return the source that the command line names."""
+    if options.engines_file is not None:
+        return FileMembership(options.engines_file)
+    if options.engines_dns is not None:
+        return DnsMembership(options.engines_dns)
+    return StaticMembership(options.engines)

@@ -1,0 +1,108 @@
+"""The list of engines from a watched file and from DNS."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headrace_gateway.membership import DnsMembership, FileMembership, Membership, StaticMembership, name_of
+from headrace_gateway.options import EngineAddress
+from headrace_proto.pure.addresses import Address
+from support.clocks.waiting import ends
+
+FIRST = "# two engines\n\ne1=127.0.0.1:7071\n  e2=[::1]:7072\n"
+
+
+class Following:
+    """Follows a membership, and keeps the lists that it passes on, as text."""
+
+    def __init__(self, membership: Membership) -> None:
+        self.lists: list[list[str]] = []
+        self._changed = asyncio.Event()
+        self.task = asyncio.create_task(membership.follow(self._apply))
+
+    def _apply(self, engines: Any) -> None:
+        self.lists.append([f"{engine.name}={engine.address}" for engine in engines])
+        self._changed.set()
+
+    async def has(self, count: int) -> list[str]:
+        async with ends(f"there are no {count} lists"):
+            while len(self.lists) < count:
+                self._changed.clear()
+                await self._changed.wait()
+        return self.lists[-1]
+
+
+@pytest.fixture
+async def following():
+    """Makes one, and ends it."""
+    made: list[Following] = []
+
+    def make(membership: Membership) -> Following:
+        made.append(Following(membership))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.task.cancel()
+    await asyncio.gather(*(each.task for each in made), return_exceptions=True)
+
+
+async def test_a_list_of_the_command_line_is_passed_on_once(following):
+    engines = [EngineAddress.parse("e1=127.0.0.1:7071")]
+    static = following(StaticMembership(engines))
+    await static.task
+    assert static.lists == [["e1=127.0.0.1:7071"]]
+
+
+async def test_a_file_is_read_again_when_it_changes(following, tmp_path: Path):
+    path = tmp_path / "engines"
+    path.write_text(FIRST)
+    file = following(FileMembership(path, interval=0.01))
+    assert await file.has(1) == ["e1=127.0.0.1:7071", "e2=[::1]:7072"]
+    path.write_text("e2=[::1]:7072\n")
+    assert await file.has(2) == ["e2=[::1]:7072"]
+
+
+@pytest.mark.parametrize("broken", ["e1", "e1=127.0.0.1:1\ne1=127.0.0.1:2", "e1=host:0", None])
+async def test_the_last_list_holds_while_a_file_is_broken(following, tmp_path: Path, broken: str | None):
+    path = tmp_path / "engines"
+    path.write_text(FIRST)
+    file = following(FileMembership(path, interval=0.005))
+    await file.has(1)
+    if broken is None:
+        path.unlink()
+    else:
+        path.write_text(broken)
+    await asyncio.sleep(0.05)
+    path.write_text("e3=127.0.0.1:7073\n")
+    assert await file.has(2) == ["e3=127.0.0.1:7073"]
+    assert len(file.lists) == 2
+
+
+async def test_each_address_of_a_name_is_an_engine(following, monkeypatch: pytest.MonkeyPatch):
+    answers: list[Any] = [["10.0.0.3", "10.0.0.2"], OSError("no such name"), ["10.0.0.2", "fd00::1"]]
+
+    async def look_up(host: str, port: int, **more: Any) -> list[Any]:
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, OSError):
+            raise answer
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in answer]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", look_up, raising=False)
+    dns = following(DnsMembership(Address("engines", 7071), interval=0.005))
+    assert await dns.has(1) == ["ip-10-0-0-2=10.0.0.2:7071", "ip-10-0-0-3=10.0.0.3:7071"]
+    assert await dns.has(2) == ["ip-10-0-0-2=10.0.0.2:7071", "ip-fd00--1=[fd00::1]:7071"]
+
+
+async def test_a_real_name_is_resolved(following):
+    dns = following(DnsMembership(Address("localhost", 7071)))
+    assert any(one.endswith("127.0.0.1:7071") or one.endswith("[::1]:7071") for one in await dns.has(1))
+
+
+def test_names_of_addresses_are_names_of_engines():
+    for host in ("10.1.2.3", "fd00::1", "fe80::1%eth0"):
+        assert EngineAddress.parse(f"{name_of(host)}=h:1").name == name_of(host)
