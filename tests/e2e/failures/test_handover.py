@@ -17,7 +17,7 @@ from support.clocks.waiting import LIMIT, wait_until
 from support.servers.crowd import GREEDY, PATIENT, serve
 from support.servers.gate import Gate
 from support.servers.processes import Server, gated_engine_server, gateway_server
-from support.servers.reading import Answer, Reading, joined
+from support.servers.reading import Answer, Reading, joined, step_until
 
 LENGTH = 120
 BEFORE = 10
@@ -70,17 +70,6 @@ def start_all(client: Client) -> list[ResultQueue]:
     return [queue for first in started for queue in first.choices]
 
 
-def advance(gate: Gate, readings: list[Reading]) -> None:
-    """Let the engines step until every stream has begun, also those that wait for their grammar; none has ended."""
-
-    def begun() -> bool:
-        gate.let(2)
-        return min(reading.length for reading in readings) >= BEFORE
-
-    wait_until(begun, "some reader hears nothing")
-    assert max(reading.length for reading in readings) < LENGTH
-
-
 def test_streams_of_a_killed_engine_go_on_at_the_other(fleet: Fleet) -> None:
     """Whatever they are: guided, seeded, penalised, several of one request. The caller keeps its handles."""
     with Client(fleet.gateway.address, retry=PATIENT) as client:
@@ -88,7 +77,8 @@ def test_streams_of_a_killed_engine_go_on_at_the_other(fleet: Fleet) -> None:
         fleet.gate.shut()
         queues = start_all(client)
         readings = [Reading(queue) for queue in queues]
-        advance(fleet.gate, readings)
+        step_until(fleet.gate, readings, BEFORE)
+        assert max(reading.length for reading in readings) < LENGTH
         struck = fleet.engines["e1"]
         moved = [queue for queue in queues if fleet.holder(queue.handle) is struck]
         assert 0 < len(moved) < len(queues)
@@ -114,7 +104,8 @@ def test_a_frozen_engine_is_left_and_its_copies_go(fleet: Fleet) -> None:
         fleet.gate.shut()
         queues = start_all(client)
         readings = [Reading(queue) for queue in queues]
-        advance(fleet.gate, readings)
+        step_until(fleet.gate, readings, BEFORE)
+        assert max(reading.length for reading in readings) < LENGTH
         struck = fleet.engines["e1"]
         struck.process.send_signal(signal.SIGSTOP)
         try:

@@ -1,10 +1,11 @@
-"""A TCP proxy that can withhold bytes, and break every connection."""
+"""A TCP proxy that can withhold bytes, delay or throttle them, and break every connection."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 _CHUNK = 1 << 16
@@ -28,6 +29,8 @@ class CutProxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._swallows = False
+        self._delay = 0.0
+        self._rate = 0
         self._open: list[socket.socket] = []
         self._stranded: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True).start()
@@ -35,6 +38,14 @@ class CutProxy:
     def swallow(self) -> None:
         """Withhold the server's bytes from now on. Clients' bytes still reach the server."""
         self._swallows = True
+
+    def delay(self, seconds: float) -> None:
+        """Hold each piece back for a time from now on, in both directions."""
+        self._delay = seconds
+
+    def throttle(self, rate: int) -> None:
+        """Pass on at most so many bytes a second in each direction of each connection from now on."""
+        self._rate = rate
 
     def strand(self) -> None:
         """Withhold bytes in both directions on all present connections, which stay open. New ones are served."""
@@ -61,6 +72,7 @@ class CutProxy:
         with contextlib.suppress(OSError):
             while data := source.recv(_CHUNK):
                 if not (answers and self._swallows) and source not in self._stranded:
+                    time.sleep(self._delay + (len(data) / self._rate if self._rate else 0.0))
                     target.sendall(data)
             target.shutdown(socket.SHUT_WR)
 

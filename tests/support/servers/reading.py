@@ -10,6 +10,9 @@ from zlib import crc32
 from headrace import HeadraceError, ResultQueue
 from headrace.types import GeneratedElements
 
+from support.clocks.waiting import wait_until
+from support.servers.gate import Gate
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -77,3 +80,13 @@ class Reading:
                 self._elements.append(element)
         except HeadraceError as error:
             self._error = error
+
+
+def step_until(gate: Gate, readings: list[Reading], tokens: int) -> None:
+    """Let engines at a gate step until each queue has so many tokens, also those that wait for their grammar."""
+
+    def reached() -> bool:
+        gate.let(2)
+        return min(reading.length for reading in readings) >= tokens
+
+    wait_until(reached, "some reader hears nothing")
