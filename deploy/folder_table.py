@@ -33,8 +33,8 @@ def with_table(page: str) -> str:
 
 
 def _row(folder: Path) -> str:
-    said = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
-    return f"| `{folder.relative_to(ROOT).as_posix()}/` | {said.splitlines()[0]} |"
+    text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))) or ""
+    return f"| `{folder.relative_to(ROOT).as_posix()}/` | {text.splitlines()[0]} |"
 
 
 if __name__ == "__main__":

@@ -80,30 +80,32 @@ def _typed_dict(contract: Contract, name: str, message: Any) -> str:
     comment = python_words(contract.comment(message))
     first = first_sentence(comment)
     rest = wrapped(comment.removeprefix(first).strip(), 4)
-    manual = "\n".join(wrapped(f"{field.name}: {python_words(_said(contract, field))}", 12, 8) for field in fields)
+    manual = "\n".join(wrapped(f"{field.name}: {python_words(_manual(contract, field))}", 12, 8) for field in fields)
     doc = "\n\n".join(part for part in (f"    {first}", rest, f"    Attributes:\n{manual}") if part)
     hints = "".join(f"    {field.name}: {_optional(name, field)}\n" for field in fields)
     return f'\n\nclass {name}(TypedDict, total=False):\n    """{doc.strip()}\n    """\n\n{hints}'
 
 
-def _said(contract: Contract, field: Any) -> str:
+def _manual(contract: Contract, field: Any) -> str:
     """Return a field's meaning, values and default, and which values engines honour so far."""
     rules, part = Rules.of(contract, field), unwrapped(field).message_type
-    said = [contract.comment(field)]
+    sentences = [contract.comment(field)]
     if rules.range:
-        said.append(f"In {rules.range}." if rules.range[0] in "[(" else f"{rules.range[0].upper()}{rules.range[1:]}.")
+        sentences.append(
+            f"In {rules.range}." if rules.range[0] in "[(" else f"{rules.range[0].upper()}{rules.range[1:]}."
+        )
     if field.enum_type is not None:
-        said.append(f"One of {_shown(rules, enum_names(field.enum_type))}.")
+        sentences.append(f"One of {_shown(rules, enum_names(field.enum_type))}.")
     if part is not None and part.name in FORMS and part.name not in _TYPED:
-        said.append(f"Form: {FORMS[part.name]}.")
+        sentences.append(f"Form: {FORMS[part.name]}.")
     if rules.default is not None:
-        said.append(f"Default {_shown(rules, [rules.default])}.")
+        sentences.append(f"Default {_shown(rules, [rules.default])}.")
     elif rules.unset:
-        said.append(f"Default: {rules.unset}.")
+        sentences.append(f"Default: {rules.unset}.")
     if rules.honoured is not None:
         honoured = f"Only {_shown(rules, rules.honoured)} so far." if rules.honoured else "Not supported so far."
-        said.append(honoured)
-    return " ".join(said)
+        sentences.append(honoured)
+    return " ".join(sentences)
 
 
 def _shown(rules: Rules, values: Iterable[str]) -> str:

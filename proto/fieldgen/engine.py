@@ -112,7 +112,7 @@ def _field(rules: Rules) -> str:
         enum = rules.field.enum_type
         return f"{enum.name}.{text}" if enum is not None else rules.literal(text)
 
-    said = {
+    options = {
         "low": rules.low,
         "high": rules.high,
         "above_low": rules.above_low or None,
@@ -121,7 +121,7 @@ def _field(rules: Rules) -> str:
         "longest": rules.longest or None,
         "most": rules.most or None,
     }
-    given = "".join(f", {name}={value}" for name, value in said.items() if value is not None)
+    given = "".join(f", {name}={value}" for name, value in options.items() if value is not None)
     return f'    Field("{rules.field.name}"{given}),\n'
 
 

@@ -43,9 +43,9 @@ def page(contract: Contract) -> str:
 def _table(contract: Contract, message: str) -> str:
     rows = ["| field | type | default | range | what it does |", "|---|---|---|---|---|"]
     for field in contract.message(message).fields:
-        rules, said = Rules.of(contract, field), contract.comment(field).replace("|", "\\|")
+        rules, comment = Rules.of(contract, field), contract.comment(field).replace("|", "\\|")
         default = rules.unset if rules.default is None else rules.default or '""'
-        rows.append(f"| `{field.name}` | {_kind(field)} | {default} | {rules.range} | {said} |")
+        rows.append(f"| `{field.name}` | {_kind(field)} | {default} | {rules.range} | {comment} |")
     return "\n".join(rows) + "\n"
 
 

@@ -37,12 +37,12 @@ class Ending:
 
     Args:
         limit: seconds that the process may take to end after the first signal.
-        told: called in the event loop at each signal.
-        say: logs that the process did not end in time, given the names of its threads; may hang.
+        on_signal: called in the event loop at each signal.
+        report: logs that the process did not end in time, given the names of its threads; may hang.
     """
 
-    def __init__(self, limit: float, told: Callable[[], None], say: Callable[[list[str]], None]) -> None:
-        self._limit, self._told, self._say = limit, told, say
+    def __init__(self, limit: float, on_signal: Callable[[], None], report: Callable[[list[str]], None]) -> None:
+        self._limit, self._on_signal, self._report = limit, on_signal, report
         self._loop: asyncio.AbstractEventLoop | None = None
         self._deadline: float | None = None
         self._ours, self._theirs = socket.socketpair()
@@ -75,12 +75,12 @@ class Ending:
             for _ in range(self._signals()):
                 heard += 1
                 self.begin(None if heard == 1 else CUT_GRACE)
-                self._tell()
+                self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         assert self._loop is not None, "signals are heard once they are taken"
         with suppress(RuntimeError):  # The loop is closed: the process is ending.
-            self._loop.call_soon_threadsafe(self._told)
+            self._loop.call_soon_threadsafe(self._on_signal)
 
     def _signals(self) -> int:
         """Wait for signals, and return how many came. Past the deadline, end the process instead."""
@@ -95,9 +95,9 @@ class Ending:
 
     def _end(self) -> NoReturn:
         threads = sorted(thread.name for thread in threading.enumerate())
-        telling = threading.Thread(target=self._say, args=(threads,), daemon=True)
-        telling.start()
-        telling.join(LAST_WORD)
+        reporting = threading.Thread(target=self._report, args=(threads,), daemon=True)
+        reporting.start()
+        reporting.join(LAST_WORD)
         for child in _children():  # Most would end by themselves, but not a stopped one.
             os.kill(child, signal.SIGKILL)
         os._exit(1)

@@ -37,7 +37,7 @@ class HealthServicer(aio.HealthServicer):  # type: ignore[misc]
 
     async def List(self, request: health_pb2.HealthListRequest, context: Any) -> Any:  # noqa: N802
         """Return the status of each service, a method that the library's servicer does not implement."""
-        asked = {name: health_pb2.HealthCheckRequest(service=name) for name in (OVERALL, REQUESTS, MODELS)}
+        checks = {name: health_pb2.HealthCheckRequest(service=name) for name in (OVERALL, REQUESTS, MODELS)}
         return health_pb2.HealthListResponse(
-            statuses={name: await self.Check(check, context) for name, check in asked.items()}
+            statuses={name: await self.Check(check, context) for name, check in checks.items()}
         )

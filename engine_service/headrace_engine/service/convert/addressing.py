@@ -22,12 +22,12 @@ def check_addressed(engine: str, engine_ids: Sequence[str]) -> None:
         raise unknown_engine(engine, engine_ids[0])
 
 
-def unknown_engine(engine: str, asked: str) -> NotFound:
+def unknown_engine(engine: str, named: str) -> NotFound:
     """Build the refusal for a name of another engine."""
     return NotFound(
-        f'no engine "{asked}" here: this is engine "{engine}", called without a gateway',
+        f'no engine "{named}" here: this is engine "{engine}", called without a gateway',
         reason="UNKNOWN_ENGINE",
-        metadata={"engine": asked},
+        metadata={"engine": named},
     )
 
 
@@ -37,7 +37,7 @@ def model_infos(view: ModelView, engine_ids: Sequence[str]) -> list[ModelInfo]:
     return [MODEL.to_wire(view), *(_stranger(view, each) for each in strangers)]
 
 
-def _stranger(view: ModelView, asked: str) -> ModelInfo:
-    info = ModelInfo(model_name=view.model_name, engine=asked)
-    fill_status(unknown_engine(view.engine, asked), info.failure)
+def _stranger(view: ModelView, named: str) -> ModelInfo:
+    info = ModelInfo(model_name=view.model_name, engine=named)
+    fill_status(unknown_engine(view.engine, named), info.failure)
     return info
