@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 from headrace import AsyncClient, Client
-from headrace._api import aio_calls, request_calls
+from headrace._api import aio_calls, start_calls
 from headrace._transport import grpc_channels
 from headrace_proto.v1 import engine_service_pb2
 from support.clocks.client_clock import FakeClock
@@ -44,7 +44,7 @@ def test_bc164_a_client_survives_a_half_open_connection(
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that leave wait for less long before they connect again, and longer then."""
-    for module in (request_calls, aio_calls):
+    for module in (start_calls, aio_calls):
         monkeypatch.setattr(module, "SILENT_AFTER", 0.2)
         monkeypatch.setattr(module, "RELEASE_TIMEOUT", LIMIT)
 
@@ -61,25 +61,23 @@ def held(server: ScriptedServer, count: int) -> list[str]:
 @pytest.mark.usefixtures("impatient")
 def test_bc164_leaving_over_a_half_open_connection_releases(server: ScriptedServer, clock: FakeClock) -> None:
     """Over a new connection, since nothing is answered over the present one."""
-    handles = held(server, 2)
-    server.expect("ReleaseRequest", *[RELEASED] * 2)
+    handles = held(server, 1)
+    server.expect("ReleaseRequest", RELEASED)
     with cut_proxy(server.address) as proxy, Client(proxy.address, clock=clock) as client:
-        for _ in handles:
-            client.start_request("smol", "Hello")
-        server.wait_for_streams(2)
+        client.start_request("smol", "Hello")
+        server.wait_for_streams(1)
         proxy.strand()
     assert [one.handle for one in server.requests("ReleaseRequest")] == handles
 
 
 @pytest.mark.usefixtures("impatient")
 async def test_bc164_leaving_a_loop_client_half_open_releases(server: ScriptedServer) -> None:
-    handles = held(server, 2)
-    server.expect("ReleaseRequest", *[RELEASED] * 2)
+    handles = held(server, 1)
+    server.expect("ReleaseRequest", RELEASED)
     with cut_proxy(server.address) as proxy:
         async with AsyncClient(proxy.address) as client:
-            for _ in handles:
-                await client.start_request("smol", "Hello")
-            await asyncio.to_thread(server.wait_for_streams, 2)
+            await client.start_request("smol", "Hello")
+            await asyncio.to_thread(server.wait_for_streams, 1)
             proxy.strand()
     assert [one.handle for one in server.requests("ReleaseRequest")] == handles
 
@@ -87,15 +85,13 @@ async def test_bc164_leaving_a_loop_client_half_open_releases(server: ScriptedSe
 def test_bc164_leaving_ends_though_nothing_is_answered(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """After one request, however many there are."""
-    monkeypatch.setattr(request_calls, "SILENT_AFTER", 0.2)
-    monkeypatch.setattr(request_calls, "RELEASE_TIMEOUT", 0.4)
-    server.expect("ReleaseRequest", RELEASED)
+    monkeypatch.setattr(start_calls, "SILENT_AFTER", 0.2)
+    monkeypatch.setattr(start_calls, "RELEASE_TIMEOUT", 0.4)
+    server.hold("ReleaseRequest")
     handles = held(server, 3)
     with cut_proxy(server.address) as proxy, Client(proxy.address) as client:
         for _ in handles:
             client.start_request("smol", "Hello")
         server.wait_for_streams(3)
         proxy.swallow()
-    assert [text for text in caplog.messages if "could not release the remaining requests" in text]
-    assert {one.handle for one in server.requests("ReleaseRequest")} == set(handles[:1])
+    assert len([text for text in caplog.messages if "could not release the remaining requests" in text]) == 1
