@@ -141,6 +141,38 @@ class ModelDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class SerializedModel:
+    """A model in Headrace's own format.
+
+    Attributes:
+        path: path for `install_model`: the folder on the engine's host, or "memory:" and the name.
+        file_prefix: the same for `file_prefix`: the base name of the files.
+        written: False: the files were there already.
+    """
+
+    path: str
+    file_prefix: str
+    written: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SerializeStep:
+    """A step of `serialize_model` on one engine. All but the last one of each engine have its progress.
+
+    Attributes:
+        engine: name of the engine.
+        progress: how far it is.
+        model: what was written, in its last step.
+        failure: why it failed there, in its last step; not on all engines, since then the call raises.
+    """
+
+    engine: str
+    progress: ModelProgress | None
+    model: SerializedModel | None
+    failure: HeadraceError | None
+
+
+@dataclass(frozen=True, slots=True)
 class EngineInfo:
     """An engine, as reported by its gateway.
 

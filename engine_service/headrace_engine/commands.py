@@ -34,6 +34,31 @@ class ProcessorFile:
 
 
 @dataclass(frozen=True, slots=True)
+class SerializePlan:
+    """The only message to a process that writes a model in our own format.
+
+    Attributes:
+        path: the directory or hub name of the model, already resolved on this host.
+        hub_only: the path is a name on a hub, even if a local path of that name exists.
+        weight_quant_group_size: weights that share a scale; 0 = one scale per row.
+        folder, name: folder and base name of the files.
+        skip_if_exists: keep files that were made of the same model in the same way.
+    """
+
+    path: str
+    folder: str
+    name: str
+    file_prefix: str = ""
+    revision: str = ""
+    hub: str = ""
+    hub_only: bool = False
+    dtype: ComputeDtype = ComputeDtype.AUTO
+    weight_quant: WeightQuant = WeightQuant.NONE
+    weight_quant_group_size: int = 0
+    skip_if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class CorePlan:
     """The first message to a core: the model, the backend, and every size that the caller chose.
 

@@ -93,6 +93,20 @@ class CoreLoss:
 
 
 @dataclass(frozen=True, slots=True)
+class SerializedModel:
+    """A model in our own format.
+
+    Attributes:
+        model_path, file_prefix: those of an install.
+        written: False: the files were there already.
+    """
+
+    model_path: str
+    file_prefix: str
+    written: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ModelView:
     """The current state of one model on this engine.
 

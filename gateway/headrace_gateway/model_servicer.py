@@ -15,6 +15,7 @@ from headrace_gateway.forwarding.fan_out import Outcome, answers, ask_each, know
 from headrace_gateway.forwarding.forward import Forward
 from headrace_gateway.forwarding.model_watch import ModelWatch
 from headrace_gateway.forwarding.pool import EnginePool
+from headrace_gateway.forwarding.serialization import Serialization
 from headrace_gateway.status import CallError
 
 
@@ -75,6 +76,19 @@ class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
                 if error.reason != "ENGINE_UNREACHABLE":
                     raise
         return await forward.ask(candidates[-1], candidates[-1].models.InspectModel, own)
+
+    async def SerializeModel(self, request: wire.SerializeModelRequest, context: Context) -> None:
+        """Write a model on every engine addressed; merge their progress."""
+        self._calls.refuse_if_draining()
+        serialization = Serialization(Forward(context), _own(request, "engine_ids"), context)
+        await serialization.run(self._pool.addressed(request.engine_ids))
+
+    async def FreeSerializedModel(
+        self, request: wire.FreeSerializedModelRequest, context: Context
+    ) -> wire.FreeSerializedModelResponse:
+        """Free a model in the memory of every engine addressed."""
+        answers(await self._ask_addressed("FreeSerializedModel", request, Forward(context)))
+        return wire.FreeSerializedModelResponse()
 
     async def WatchModel(self, request: wire.WatchModelRequest, context: Context) -> None:
         """Merge the engines' streams; report an engine that is lost, and watch it again when it is back."""

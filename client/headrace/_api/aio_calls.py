@@ -31,7 +31,7 @@ from headrace._values import calls
 from headrace._values.calls import REQUESTS
 from headrace._values.wire_errors import error_from_status
 from headrace.errors import DeadlineError, HeadraceError, UnavailableError
-from headrace.model_types import EngineStat, ModelInfo
+from headrace.model_types import EngineStat, ModelInfo, SerializeStep
 from headrace.types import RequestInfo
 
 Answer = TypeVar("Answer", bound=Message)
@@ -64,8 +64,8 @@ class AsyncVerbs:
 class AsyncModelCalls(AsyncVerbs):
     """Methods to install, start and watch models, and to get information and statistics of servers.
 
-    They are those of `ModelCalls`, awaited. `watch_model` and `watch_engine_stats` are not awaited: iterate over their
-    results with `async for`.
+    They are those of `ModelCalls`, awaited. `watch_model`, `serialize_model` and `watch_engine_stats` are not awaited:
+    iterate over their results with `async for`.
     """
 
     _change = ModelCalls._change
@@ -78,6 +78,8 @@ class AsyncModelCalls(AsyncVerbs):
     list_models = awaited(ModelCalls.list_models)
     watch_model = answering(ModelCalls.watch_model, AsyncMessageIterator[ModelInfo])
     inspect_model = awaited(ModelCalls.inspect_model)
+    serialize_model = answering(ModelCalls.serialize_model, AsyncMessageIterator[SerializeStep])
+    free_serialized_model = awaited(ModelCalls.free_serialized_model)
     tokenize = awaited(ServerCalls.tokenize)
     detokenize = awaited(ServerCalls.detokenize)
     engine_stats = awaited(ServerCalls.engine_stats)

@@ -11,10 +11,10 @@ from headrace._api.server_calls import ServerCalls
 from headrace._transport.message_iterator import MessageIterator
 from headrace._values import calls
 from headrace._values.calls import MODELS
-from headrace._values.convert_models import description_of, engines_of, model_of, models_of
+from headrace._values.convert_models import description_of, engines_of, model_of, models_of, serialize_step_of
 from headrace._values.fill import fill
 from headrace.fields import InstallFields
-from headrace.model_types import ModelDescription, ModelInfo
+from headrace.model_types import ModelDescription, ModelInfo, SerializeStep
 
 
 class ModelCalls(ServerCalls):
@@ -212,6 +212,60 @@ class ModelCalls(ServerCalls):
         given = {"model_path": path, "file_prefix": file_prefix, "revision": revision, "hub": hub}
         fill(request, {**given, "format": format, "engine_id": engine_id})
         return self._quick_call(f"{MODELS}/InspectModel", request, wire.InspectModelResponse, description_of, timeout)
+
+    def serialize_model(
+        self,
+        name: str,
+        path: str,
+        *,
+        output_dir: str = "",
+        skip_if_exists: bool = False,
+        engine_ids: Sequence[str] = (),
+        **fields: Unpack[InstallFields],
+    ) -> MessageIterator[SerializeStep]:
+        """Write a Hugging Face model in Headrace's own format, and iterate over the progress.
+
+        What is written is installed without the original files, and read by every backend:
+
+            *_, last = client.serialize_model("smol", "/models/smol", output_dir="/out", weight_quant="INT8")
+            client.install_model("smol", last.model.path, file_prefix=last.model.file_prefix)
+
+        Args:
+            name: base name of the files, NAME.asparam and NAME.asmodel.
+            path: the model on the engine's host, as in `install_model`.
+            output_dir: folder on the engine's host, inside one of its folders for writing or relative to one; "": in
+                memory, as files that end with the engine or with `free_serialized_model`.
+            skip_if_exists: keep files that were made of the same model in the same way.
+            engine_ids: engines to write on; () = all.
+            **fields: of the fields of an install file_prefix, revision, hub, dtype, weight_quant and
+                weight_quant_group_size.
+
+        Returns:
+            An iterator, which ends once all engines are done. Closing it before ends the work, and leaves nothing.
+
+        Raises:
+            TypeError: unknown keyword.
+            InvalidRequestError: a field is invalid, or the folder cannot be written. This and the following come from
+                the iterator.
+            StateError: BAD_MODEL.
+            ConflictError: another call is writing these files.
+        """
+        request = calls.serialize_model(name, path, fields=fields)
+        fill(request, {"output_dir": output_dir, "skip_if_exists": skip_if_exists, "engine_ids": engine_ids})
+        return self._watch(f"{MODELS}/SerializeModel", request, serialize_step_of)
+
+    def free_serialized_model(self, name: str, *, engine_ids: Sequence[str] = (), timeout: float | None = None) -> None:
+        """Free a model that `serialize_model` wrote into memory, once no installed model was made of it.
+
+        Args:
+            name: base name of its files; one that is not there is freed already.
+            engine_ids: engines to free it on; () = all.
+            timeout: seconds; None: the client's timeout.
+        """
+        request = wire.FreeSerializedModelRequest()
+        fill(request, {"name": name, "engine_ids": engine_ids})
+        answer = wire.FreeSerializedModelResponse
+        return self._quick_call(f"{MODELS}/FreeSerializedModel", request, answer, lambda _: None, timeout)
 
     def _change(
         self, request: Any, answer: Any, name: str, engine_ids: Sequence[str], *, no_wait: bool, timeout: float | None

@@ -103,6 +103,19 @@ def install_model(
     return request
 
 
+def serialize_model(name: str, path: str, *, fields: Mapping[str, Any]) -> model_service_pb2.SerializeModelRequest:
+    """Return the message that has a model written.
+
+    Raises:
+        TypeError: unknown keyword.
+        InvalidRequestError: a value has the wrong type.
+    """
+    _check_names("serialize_model", fields, _INSTALL)
+    config = runtime_pb2.RuntimeConfig()
+    fill(config, {"model_name": name, "model_path": path, **fields})
+    return model_service_pb2.SerializeModelRequest(config=config)
+
+
 def get_request(
     handle: str | None,
     *,

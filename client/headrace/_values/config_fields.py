@@ -191,8 +191,7 @@ class InstallFields(TypedDict, total=False):
         revision: Branch, tag or commit of a hub name. Default: the hub's main branch.
         hub: URL of the hub that resolves a hub name, one of those that the engine's operator allows (--hub). Default:
             the engine's own.
-        format: Layout of the model's files. One of "AUTO", "HF", "GGUF", "HEADRACE". Default "AUTO". Only "AUTO", "HF",
-            "GGUF" so far.
+        format: Layout of the model's files. One of "AUTO", "HF", "GGUF", "HEADRACE". Default "AUTO".
         dtype: Number format to compute in. One of "AUTO", "FLOAT32", "BFLOAT16", "FLOAT16". Default: AUTO.
         compute_unit: Kind of device. CPU_NUMA: threads and a share of the weights on each memory node. One of "CUDA",
             "CPU", "CPU_NUMA". Default: CUDA where there is one, else CPU.

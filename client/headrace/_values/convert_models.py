@@ -54,6 +54,18 @@ def model_of(info: model_pb2.ModelInfo) -> model_types.ModelInfo:
     )
 
 
+def serialize_step_of(step: model_service_pb2.SerializeModelResponse) -> model_types.SerializeStep:
+    """Return a step of writing a model."""
+    model = step.model
+    made = model_types.SerializedModel(model.model_path, model.file_prefix, model.written)
+    return model_types.SerializeStep(
+        engine=step.engine,
+        progress=_progress_of(step.progress) if step.HasField("progress") else None,
+        model=made if step.HasField("model") else None,
+        failure=error_from_status(step.failure) if step.HasField("failure") else None,
+    )
+
+
 def _progress_of(progress: model_pb2.ModelProgress) -> model_types.ModelProgress:
     phase = enum_name(model_pb2.ModelPhase.DESCRIPTOR, progress.phase)
     return model_types.ModelProgress(phase, progress.bytes_done, optional(progress, "bytes_total"))

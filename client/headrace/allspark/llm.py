@@ -42,7 +42,7 @@ class LLM(RefusedNames):
 
     def read_model_config(self) -> Self:
         """Ask the engine for the model's description, if an engine is known."""
-        if self._engine is not None:
+        if self._engine is not None and self._description is None:
             self._describe(self._engine)
         return self
 
@@ -94,11 +94,10 @@ class LLM(RefusedNames):
         return self._description
 
     def _describe(self, engine: Engine) -> None:
-        """Ask the engine for the description of the files, unless it is known."""
-        if self._description is None or engine is not self._engine:
-            names = {"model_path": "path", "file_prefix": "file_prefix", "format": "format"}
-            given = {names[field]: value for field, value in self._files.items() if field in names}
-            self._engine, self._description = engine, engine.client.inspect_model(**given)
+        """Ask the engine for the description of the files."""
+        names = {"model_path": "path", "file_prefix": "file_prefix", "format": "format"}
+        given = {names[field]: value for field, value in self._files.items() if field in names}
+        self._engine, self._description = engine, engine.client.inspect_model(**given)
 
     def _runtime_builder(self, name: str, max_length: int) -> AsModelRuntimeConfigBuilder:
         """Return a builder with the model's files and length."""

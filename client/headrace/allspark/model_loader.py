@@ -1,13 +1,14 @@
-"""Loaders of models in Hugging Face's format and in Headrace's own."""
+"""Loaders of models in Hugging Face's format, and of those that were written from them."""
 
 from __future__ import annotations
 
+import logging
+import uuid
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from headrace._values.refusals import invalid
-from headrace.allspark.di_config import read_config, section
+from headrace.allspark.dashinfer_model import DashInferModel
 from headrace.allspark.generation_config import ASGenerationConfigBuilder
 from headrace.allspark.llm import LLM
 from headrace.allspark.quantization import quant_fields
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from headrace.allspark.engine import Engine
 
 __all__ = ["LLM", "DashInferModel", "HuggingFaceModel"]
+
+logger = logging.getLogger("headrace.allspark")
 
 _DTYPES = ("float32", "bfloat16", "float16")
 
@@ -62,7 +65,10 @@ class HuggingFaceModel(LLM):
         if user_set_data_type is not None and user_set_data_type not in _DTYPES:
             raise invalid("user_set_data_type", user_set_data_type, f"one of {', '.join(_DTYPES)}")
         self._in_memory = in_memory_serialize
-        self._files = {"model_path": self._path, "dtype": user_set_data_type}
+        self._in_memory_name: str | None = None
+        self._file_name = pretrain_model_name.replace("/", "_")
+        self._dtype = user_set_data_type
+        self._files = {"model_path": self._path, "dtype": self._dtype}
 
     def load_model(
         self, override_data_type: str | None = None, direct_load: bool = False, load_format: str = "auto"
@@ -77,6 +83,7 @@ class HuggingFaceModel(LLM):
         if load_format not in ("auto", "safetensors"):
             raise invalid("load_format", load_format, '"auto" or "safetensors"; pickled weights run code when read')
         if override_data_type is not None:
+            self._dtype = override_data_type
             self._files = {**self._files, "dtype": override_data_type}
         return self.read_model_config()
 
@@ -105,21 +112,22 @@ class HuggingFaceModel(LLM):
         weight_only_quant: bool = False,
         customized_quant_config: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Check the model's files on the engine, whatever `in_memory_serialize` is. Weights are quantized when loaded.
+        """Have the engine write the model into its memory, whatever `in_memory_serialize` is.
+
+        The copy ends with the engine, or after `free_memory_serialize_file`.
 
         Args:
-            engine: engine that reads the files.
+            engine: engine that writes.
             enable_quant: quantize weights to 8-bit integers, or as the dict says.
             weight_only_quant: compute in the model's dtype; otherwise in 8-bit integers too.
             customized_quant_config: as `headrace.allspark.quantization.quant_fields`.
 
         Raises:
-            HeadraceError: as `headrace.Client.inspect_model`.
+            HeadraceError: as `headrace.Client.serialize_model`.
         """
-        fields = quant_fields(enable_quant, weight_only_quant, customized_quant_config)
-        self._describe(engine)
-        self._files = {**self._files, **fields}
-        return self
+        self._in_memory_name = f"{self._file_name}-{uuid.uuid4().hex[:8]}"
+        quant = quant_fields(enable_quant, weight_only_quant, customized_quant_config)
+        return self._serialize(engine, self._in_memory_name, quant)
 
     def serialize_to_path(
         self,
@@ -130,13 +138,51 @@ class HuggingFaceModel(LLM):
         customized_quant_config: Mapping[str, Any] | None = None,
         skip_if_exists: bool = False,
     ) -> Self:
-        """Raise NotImplementedError: the engine does not write its own format yet."""
+        """Have the engine write the model as NAME.asparam and NAME.asmodel; "/" in the name becomes "_".
+
+        Args:
+            engine: engine that writes.
+            model_output_dir: folder on the engine's host; a server allows folders by its option --write-root.
+            enable_quant, weight_only_quant, customized_quant_config: as `serialize_to_memory`.
+            skip_if_exists: keep files that were made of the same model in the same way.
+
+        Raises:
+            ValueError: model_output_dir is empty.
+            HeadraceError: as `headrace.Client.serialize_model`.
+        """
         if not model_output_dir:
             raise ValueError("model_output_dir is empty")
-        raise NotImplementedError("serialize_to_path is not supported yet: call serialize_to_memory")
+        quant = quant_fields(enable_quant, weight_only_quant, customized_quant_config)
+        options = {"output_dir": model_output_dir, "skip_if_exists": skip_if_exists}
+        return self._serialize(engine, self._file_name, quant, **options)
+
+    def _serialize(self, engine: Engine, name: str, quant: Mapping[str, Any], **options: Any) -> Self:
+        """Have the model written, and take the written files from now on."""
+        stored = {field: value for field, value in quant.items() if field != "activation_quant"}
+        steps = engine.client.serialize_model(name, self._path, **{"dtype": self._dtype, **stored, **options})
+        written = None
+        for step in steps:
+            if step.failure is not None:
+                logger.warning("%s on engine %s: %s", name, step.engine, step.failure)
+            written = step.model or written
+        assert written is not None  # Without a written model the iterator has raised.
+        # What computes in integers needs to know that the weights are.
+        computing = quant if "activation_quant" in quant else {}
+        self._files = {
+            "model_path": written.path,
+            "file_prefix": written.file_prefix,
+            "format": "HEADRACE",
+            "dtype": self._dtype,
+            **computing,
+        }
+        self._describe(engine)
+        return self
 
     def free_memory_serialize_file(self) -> Self:
-        """Return the loader: there is no temporary file."""
+        """Free the copy in memory, once no installed model was made of it."""
+        if self._in_memory_name is not None:
+            self._known_engine().client.free_serialized_model(self._in_memory_name)
+            self._in_memory_name = None
         return self
 
     def create_reference_runtime_config_builder(
@@ -174,84 +220,3 @@ class HuggingFaceModel(LLM):
             HeadraceError: as `headrace.Client.inspect_model`.
         """
         return self._generation_builder(runtimeConfig)
-
-
-class DashInferModel(LLM):
-    """A model that `serialize_to_path` wrote: NAME.asparam and NAME.asmodel in a directory on the engine's host.
-
-    Args:
-        pretrain_model_name_or_path: the directory.
-        pretrain_model_name: base name of the files; "/" becomes "_".
-        config_file_path: DashInfer's config, a YAML file on this host, with the sections runtime_config and
-            generation_config: what the builders start from.
-        config_content: the same as text, instead of the file.
-        engine: engine that reads the files.
-
-    Raises:
-        ValueError: the path or the name is empty, or the config is no YAML.
-        OSError: the config cannot be read.
-        ImportError: there is a config, but not the package PyYAML.
-    """
-
-    def __init__(
-        self,
-        pretrain_model_name_or_path: str,
-        pretrain_model_name: str = "model",
-        config_file_path: str | Path | None = None,
-        config_content: str | None = None,
-        *,
-        engine: Engine | None = None,
-    ) -> None:
-        super().__init__(pretrain_model_name_or_path, pretrain_model_name, engine)
-        prefix = pretrain_model_name.replace("/", "_")
-        self._files = {"model_path": self._path, "file_prefix": prefix, "format": "HEADRACE"}
-        given = config_file_path is not None or config_content is not None
-        self._config = read_config(config_content, config_file_path) if given else {}
-
-    def load_model(self) -> Self:
-        """Ask the engine for the model's description, if an engine is known."""
-        return self.read_model_config()
-
-    def create_reference_runtime_config_builder(
-        self,
-        engine_model_name: str = "",
-        device_type: TargetDevice | str | None = None,
-        device_ids: Sequence[int] = (),
-        max_batch: int | None = None,
-        max_context_length: int = -1,
-    ) -> AsModelRuntimeConfigBuilder:
-        """Return a builder of the model's install, with the YAML's runtime_config and what is given here.
-
-        Args:
-            engine_model_name: name for all later calls; "": the YAML's, else that of the files.
-            device_type: kind of compute device; None: the YAML's, else the engine's default.
-            device_ids: numbers of the devices.
-            max_batch: maximum number of sequences in a step; None: the YAML's, else the engine's default.
-            max_context_length: maximum length of a sequence in tokens; -1: the YAML's, else the model's.
-
-        Raises:
-            TypeError, InvalidRequestError: the YAML has a field that is unknown, invalid or not supported.
-        """
-        builder = AsModelRuntimeConfigBuilder().update_from_dict(self._config.get("runtime_config", {}))
-        fields = {**builder.build(), **({"max_length": max_context_length} if max_context_length >= 0 else {})}
-        self._installed_name = engine_model_name or fields.get("name") or self._name
-        builder.model_name(self._installed_name).update(self._files).update(fields)
-        if device_type is not None:
-            builder.compute_unit(device_type, device_ids)
-        return builder if max_batch is None else builder.max_batch(max_batch)
-
-    def create_reference_generation_config_builder(
-        self,
-        runtimeConfig: AsModelConfig | None = None,  # noqa: N803 - DashInfer's name
-    ) -> ASGenerationConfigBuilder:
-        """Return a builder with the YAML's generation_config, else the model's, with the tighter maximum length.
-
-        Raises:
-            RuntimeError: no engine is known, and the YAML has no generation_config.
-            TypeError, InvalidRequestError: the YAML has a field that is unknown, invalid or not supported.
-        """
-        if "generation_config" not in self._config:
-            return self._generation_builder(runtimeConfig)
-        builder = ASGenerationConfigBuilder().update(section(self._config, "generation_config"))
-        lengths = [builder.build().get("max_length"), runtimeConfig.engine_max_length if runtimeConfig else None]
-        return builder.update({"max_length": min((length for length in lengths if length), default=None)})

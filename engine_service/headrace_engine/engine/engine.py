@@ -6,13 +6,16 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 
 from headrace_engine.config import ModelFormat, RuntimeConfig
 from headrace_engine.engine.config.field_checks import check_ids
 from headrace_engine.engine.config.options import API_VERSION, FEATURES, EngineOptions
 from headrace_engine.engine.models.core_link import CoreLauncher
 from headrace_engine.engine.models.kept_models import Replaced
+from headrace_engine.engine.models.memory_models import MemoryModels
 from headrace_engine.engine.models.registry import ModelRegistry
+from headrace_engine.engine.models.serializing import Serializer, Serializing
 from headrace_engine.engine.models.statistics_view import devices_of, engine_stat
 from headrace_engine.engine.requests.admission import Admission
 from headrace_engine.engine.requests.reading import Reading, page_of
@@ -23,7 +26,7 @@ from headrace_engine.engine.sessions.session_update import ModelLoad
 from headrace_engine.engine.sessions.sessions import Sessions
 from headrace_engine.engine.work.pools import WorkPools
 from headrace_engine.errors import Unavailable, quoted
-from headrace_engine.model_types import ModelDescription, ModelView, ServerInfo
+from headrace_engine.model_types import ModelDescription, ModelProgress, ModelView, SerializedModel, ServerInfo
 from headrace_engine.request_types import AcceptedRequest, Chat, Detokenized, RequestView, StartRequest, Tokenized
 from headrace_engine.result_types import Elements, FinishReason, ReadResult, SequenceView
 from headrace_engine.stat_types import EngineStat
@@ -38,7 +41,13 @@ class Engine:
         clock: seconds since the Unix epoch.
     """
 
-    def __init__(self, options: EngineOptions, launcher: CoreLauncher, clock: Clock = time.time) -> None:
+    def __init__(
+        self,
+        options: EngineOptions,
+        launcher: CoreLauncher,
+        clock: Clock = time.time,
+        serializer: Serializer | None = None,
+    ) -> None:
         self.name = options.name
         self.instance_id = secrets.token_hex(8)
         self._options = options
@@ -46,7 +55,10 @@ class Engine:
         self._start_time = clock()
         self._draining = False
         self.pools = WorkPools(options.file_limit)
-        self._models = ModelRegistry(options, launcher, self.pools, clock)
+        self._memory = MemoryModels()
+        options = replace(options, memory_dir=self._memory.folder)
+        self._models = ModelRegistry(options, launcher, self.pools, self._memory, clock)
+        self._serializing = Serializing(options, self._models, self._memory, self.pools, serializer)
         self._registry = RequestRegistry(options.name, self.instance_id, clock)
         self.arriving = self._registry.keys.arriving
         self._admission = Admission(self._registry, self._models.get, self._refuse_while_draining, clock)
@@ -87,6 +99,7 @@ class Engine:
         self._draining = True
         self._registry.close()
         await self._models.close()
+        self._memory.close()
 
     @property
     def live_requests(self) -> int:
@@ -142,6 +155,23 @@ class Engine:
             model_path=model_path, file_prefix=file_prefix, revision=revision, hub=hub, format=format
         )
         return await self._models.inspect(source)
+
+    def serialize_model(
+        self, config: RuntimeConfig, output_dir: str, *, skip_if_exists: bool = False
+    ) -> AsyncGenerator[ModelProgress | SerializedModel, None]:
+        """Write a model in our own format; yield progress, and at last what was written. Close it to end the work.
+
+        Args:
+            config: name of the files, the model, and how its weights are stored; nothing else may be set.
+            output_dir: folder on this host; "": in memory.
+            skip_if_exists: keep files that were made of the same model in the same way.
+        """
+        self._refuse_while_draining()
+        return self._serializing.serialize(config, output_dir, skip_if_exists=skip_if_exists)
+
+    def free_serialized_model(self, name: str) -> None:
+        """Delete a model in memory, once no installed model was made of it."""
+        self._serializing.free(name)
 
     async def start_request(self, request: StartRequest) -> AcceptedRequest:
         """Accept a request or raise the reason for refusing it. Idempotent by (owner, request_id, handover)."""

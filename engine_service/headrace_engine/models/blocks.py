@@ -1,10 +1,11 @@
-"""Dequantize blocks of GGUF files, of any type that the package gguf supports."""
+"""Dequantize blocks of GGUF files, of any type that the package gguf supports, and rows of codes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from headrace_engine.errors import BadModel
+from headrace_engine.models.coded import coded_type
 from headrace_engine.models.files import StoredTensor
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ def dequantized(stored: StoredTensor, packed: NDArray[np.uint8]) -> NDArray[np.f
     Raises:
         BadModel: the package is not installed.
     """
+    coded = coded_type(stored.storage)
+    if coded is not None:
+        return coded.floats(packed, stored.shape[-1])
     try:
         from gguf import GGMLQuantizationType
         from gguf.quants import dequantize

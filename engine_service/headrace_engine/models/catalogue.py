@@ -9,9 +9,9 @@ from headrace_engine.config import ModelFormat, RopeScaling
 from headrace_engine.errors import BadModel, InvalidArgument
 from headrace_engine.models.files import ModelFiles
 from headrace_engine.models.layout import name_some
-from headrace_engine.models.loaders import gguf, hub, huggingface
+from headrace_engine.models.loaders import gguf, headrace, hub, huggingface
 from headrace_engine.models.loaders.choice import one_file
-from headrace_engine.models.loaders.opening import has_file
+from headrace_engine.models.loaders.opening import ARCHIVE, has_file
 from headrace_engine.models.loaders.shards import is_pickle, pickle_refusal
 from headrace_engine.models.rope.override import apply_rope_scaling
 
@@ -42,9 +42,6 @@ def open_model(
         BadModel: the model is missing, damaged, incomplete, of an unsupported kind, or cannot be fetched.
         InvalidArgument: the format or scaling is not supported yet, or an argument does not apply.
     """
-    if format is ModelFormat.HEADRACE:
-        text = f"= {format} is not supported yet; supported are AUTO, HF and GGUF"
-        raise InvalidArgument.unsupported("config.format", text)
     local = Path(path).expanduser().absolute()
     if hub_only or not local.exists():
         local = _fetch(path, format, file_prefix, revision, hub)
@@ -74,6 +71,10 @@ def _open_local(path: Path, wanted: ModelFormat, file_prefix: str) -> ModelFiles
 def _open_file(path: Path, wanted: ModelFormat) -> ModelFiles:
     if is_pickle(path):
         raise pickle_refusal([path.name])
+    if path.suffix == ARCHIVE:
+        return headrace.open_archive(path)
+    if wanted is ModelFormat.HEADRACE:
+        raise BadModel(f"{path.name}: format HEADRACE means a {ARCHIVE} file, or a directory with one")
     if path.suffix == ".safetensors" and wanted is not ModelFormat.GGUF:
         return replace(huggingface.open_directory(path.parent, path.name), path=path)
     if wanted is ModelFormat.HF:
@@ -85,6 +86,8 @@ def _open_directory(path: Path, wanted: ModelFormat, file_prefix: str) -> ModelF
     if wanted is ModelFormat.GGUF:
         return gguf.open_file(path / one_file(_ggufs(path), file_prefix, path.name))
     has_config = has_file(path / huggingface.CONFIG)
+    if wanted is ModelFormat.HEADRACE or (wanted is ModelFormat.AUTO and not has_config and any(_archives(path))):
+        return headrace.open_directory(path, file_prefix)
     if wanted is ModelFormat.HF or (has_config and not _only_gguf(path, file_prefix)):
         return _open_huggingface(path, file_prefix, has_config)
     if _ggufs(path):
@@ -107,6 +110,10 @@ def _only_gguf(path: Path, file_prefix: str) -> bool:
     """True if GGUF files have the prefix and no safetensors do: then a config beside them is ignored."""
     weights = [file for file in path.glob("*.safetensors") if file.name.startswith(file_prefix)]
     return not weights and any(name.startswith(file_prefix) for name in _ggufs(path))
+
+
+def _archives(path: Path) -> list[str]:
+    return sorted(file.name for file in path.glob(f"*{ARCHIVE}"))
 
 
 def _ggufs(path: Path) -> list[str]:

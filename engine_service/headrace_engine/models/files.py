@@ -15,11 +15,20 @@ from typing import Any
 
 from headrace_engine.config import ModelFormat
 from headrace_engine.errors import BadModel
+from headrace_engine.models.coded import coded_type
 from headrace_engine.models.spec import DecoderSpec
 
 BEYOND_FLOAT16 = "holds values that FLOAT16 does not; use dtype BFLOAT16 or FLOAT32"
 NOT_FINITE = "holds values that are not finite, and cannot be quantised"
 """Error that only a tensor's values show; see StoredTensor.error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checksum:
+    """The crc32 of a number of bytes."""
+
+    crc32: int
+    nbytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +41,7 @@ class StoredTensor:
         shape: outermost dimension first; a matrix is [outputs, inputs].
         offset: first byte in the file.
         nbytes: bytes in the file.
+        checksum: of the bytes from offset on, more than nbytes if rows were cut; None: the file has none.
     """
 
     name: str
@@ -40,6 +50,7 @@ class StoredTensor:
     file: Path
     offset: int
     nbytes: int
+    checksum: Checksum | None = None
 
     @property
     def elements(self) -> int:
@@ -92,7 +103,7 @@ class ModelFiles:
     """A model whose files were found and checked, headers only.
 
     Attributes:
-        format: HF or GGUF.
+        format: HF, GGUF or HEADRACE.
         path: the directory or file to open again for the same model.
         spec: what it computes.
         config_json: its config.json, or the metadata of a GGUF file without the vocabulary.
@@ -153,6 +164,12 @@ class ModelFiles:
         return sum(info.stored.nbytes for info in self.tensors.values())
 
     @property
+    def number_type(self) -> str:
+        """Storage type of the model's numbers: the embedding's, or a norm's where we quantized the embedding."""
+        embed = self.tensors["embed"].stored.storage
+        return embed if coded_type(embed) is None else self.tensors["final_norm"].stored.storage
+
+    @property
     def bytes_per_value(self) -> int:
         """Bytes of an activation in the model's own number format; block formats count as 16-bit."""
-        return 4 if self.tensors["embed"].stored.storage in ("F32", "F64") else 2
+        return 4 if self.number_type in ("F32", "F64") else 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import zlib
 from typing import BinaryIO
 
 from headrace_engine.errors import BadModel
@@ -16,14 +17,23 @@ def map_tensor(stored: StoredTensor) -> memoryview:
     The view owns the mapping: it is unmapped once the view and every array on top of it are gone.
 
     Raises:
-        BadModel: the file has changed since it was opened, or cannot be mapped.
+        BadModel: the file has changed since it was opened, cannot be mapped, or does not have the tensor's checksum.
     """
     with open_model_file(stored.file) as file:
         size, expected = file.seek(0, 2), stored.offset + stored.nbytes
         if size < expected:
             raise BadModel(f"{stored.file.name}: truncated: {size} bytes, expected at least {expected}")
-        mapped = _map(file, stored)
-    return memoryview(mapped)[stored.offset : stored.offset + stored.nbytes]
+        mapped = memoryview(_map(file, stored))
+    _check(mapped, stored)
+    return mapped[stored.offset : stored.offset + stored.nbytes]
+
+
+def _check(mapped: memoryview, stored: StoredTensor) -> None:
+    if stored.checksum is None:
+        return
+    with mapped[stored.offset : stored.offset + stored.checksum.nbytes] as data:
+        if zlib.crc32(data) != stored.checksum.crc32:
+            raise stored.error("is damaged: it does not have its checksum")
 
 
 def _map(file: BinaryIO, stored: StoredTensor) -> mmap.mmap:

@@ -10,10 +10,11 @@ from headrace_proto.v1.model_service_pb2_grpc import ModelServiceServicer
 
 from headrace_engine.engine.config.fields import RUNTIME
 from headrace_engine.engine.engine import Engine
+from headrace_engine.model_types import SerializedModel
 from headrace_engine.service.convert.addressing import check_addressed, model_infos
 from headrace_engine.service.convert.config import MODEL_FORMAT, RUNTIME_CONFIG
 from headrace_engine.service.convert.refusals import refuse_unknown, refuse_unknown_values
-from headrace_engine.service.convert.results import DESCRIPTION, MODEL
+from headrace_engine.service.convert.results import DESCRIPTION, MODEL, PROGRESS, SERIALIZED
 from headrace_engine.service.convert.sizes import refuse_large_config
 from headrace_engine.service.failures import closing
 
@@ -81,3 +82,26 @@ class ModelServicer(ModelServiceServicer):
             format=MODEL_FORMAT.read(request.format),
         )
         return wire.InspectModelResponse(description=DESCRIPTION.to_wire(description), engine=self._engine.name)
+
+    async def SerializeModel(
+        self, request: wire.SerializeModelRequest, context: Any
+    ) -> AsyncIterator[wire.SerializeModelResponse]:
+        """Write a model in our own format, and send its progress."""
+        check_addressed(self._engine.name, request.engine_ids)
+        refuse_unknown(request)
+        name, config = self._engine.name, RUNTIME_CONFIG.to_domain(request.config)
+        steps = self._engine.serialize_model(config, request.output_dir, skip_if_exists=request.skip_if_exists)
+        async with closing(steps):
+            async for step in steps:
+                if isinstance(step, SerializedModel):
+                    yield wire.SerializeModelResponse(engine=name, model=SERIALIZED.to_wire(step))
+                else:
+                    yield wire.SerializeModelResponse(engine=name, progress=PROGRESS.to_wire(step))
+
+    async def FreeSerializedModel(
+        self, request: wire.FreeSerializedModelRequest, context: Any
+    ) -> wire.FreeSerializedModelResponse:
+        """Free a model in memory."""
+        check_addressed(self._engine.name, request.engine_ids)
+        self._engine.free_serialized_model(request.name)
+        return wire.FreeSerializedModelResponse()

@@ -21,8 +21,8 @@ from support.clocks.waiting import LIMIT
 from support.servers.gate import Gate
 
 _TIED = str(Path(__file__).parents[3] / "deploy" / "tied.py")
-ANY_ROOT = ("--model-root", "/")
-"""Arguments that let callers of an engine name any path."""
+ANY_ROOT = ("--model-root", "/", "--write-root", "/")
+"""Arguments that let callers of an engine name any path, also for writing."""
 
 _CORE_PROGRAMS = ("headrace_engine.process", "gated_core.py")
 

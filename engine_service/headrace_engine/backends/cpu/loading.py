@@ -30,7 +30,7 @@ from headrace_engine.backends.planned import open_planned
 from headrace_engine.backends.processors import NO_PROCESSES, Process
 from headrace_engine.backends.weight_cache import WeightCache, cache_folder, cache_key
 from headrace_engine.commands import CorePlan
-from headrace_engine.config import ComputeDtype, ComputeUnit, WeightQuant
+from headrace_engine.config import ComputeDtype, ComputeUnit, ModelFormat, WeightQuant
 from headrace_engine.core.runner import Progress
 from headrace_engine.errors import OutOfMemory
 from headrace_engine.model_types import ModelPhase
@@ -191,9 +191,11 @@ def _fill(arena: Arena, packer: Packer, files: ModelFiles, storage: Storage, cpu
 
 
 def _worth_caching(files: ModelFiles, storage: Storage) -> bool:
-    """Return True if weights are stored as codes: numbers are read as quickly from the model's own files."""
+    """Return True if weights are stored as codes: numbers, and codes of our own files, are read as quickly there."""
     if storage.quant is not WeightQuant.NONE:
         return True
+    if files.format is ModelFormat.HEADRACE:
+        return False
     exact = storage.dtype is ComputeDtype.FLOAT32
     return not exact and any(info.stored.storage not in PLAIN for info in files.tensors.values())
 

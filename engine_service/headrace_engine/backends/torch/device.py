@@ -44,4 +44,4 @@ def choose_dtype(plan: CorePlan, files: ModelFiles, unit: ComputeUnit) -> Comput
     if unit is ComputeUnit.CPU:
         return ComputeDtype.FLOAT32
     own = {"F32": ComputeDtype.FLOAT32, "F16": ComputeDtype.FLOAT16}
-    return own.get(files.tensors["embed"].stored.storage, ComputeDtype.BFLOAT16)
+    return own.get(files.number_type, ComputeDtype.BFLOAT16)

@@ -59,7 +59,7 @@ RUNTIME = table(
     Field("file_prefix"),
     Field("revision"),
     Field("hub"),
-    Field("format", default=ModelFormat.AUTO, honoured=(ModelFormat.AUTO, ModelFormat.HF, ModelFormat.GGUF)),
+    Field("format", default=ModelFormat.AUTO),
     Field("dtype"),
     Field("compute_unit"),
     Field("device_list", most=4096),

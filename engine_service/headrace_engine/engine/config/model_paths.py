@@ -20,7 +20,10 @@ from headrace_engine.regular_files import is_there
 _NESTED = "additional_chat_templates"
 """The only subfolder of a model's folder that is read."""
 
-_READ = (".safetensors", ".gguf", ".json", ".jinja", ".model", ".txt")
+MEMORY = "memory:"
+"""Begins the path of a model in memory; its name follows."""
+
+_READ = (".safetensors", ".gguf", ".asmodel", ".asparam", ".json", ".jinja", ".model", ".txt")
 """Suffixes of the files that are read in a model's folder."""
 
 _LINK_OUT = (
@@ -52,7 +55,7 @@ def check_path(path: str, options: EngineOptions, field: str = "config.model_pat
         InvalidArgument: the path lies outside, or is not a valid path.
     """
     roots = options.model_roots
-    if roots is None or (options.allow_hub and is_name(path)):
+    if _in_memory(path, options) or roots is None or (options.allow_hub and is_name(path)):
         return
     if "\0" in path or not _is_encodable(path):
         raise InvalidArgument.field(field, f"= {path!r} is not a valid path")
@@ -80,7 +83,11 @@ def locate(path: str, options: EngineOptions) -> ModelLocation:
         InvalidArgument: it leads outside the engine's model roots.
         BadModel: the path does not exist, or that cannot be determined.
     """
-    roots = options.model_roots
+    roots, in_memory = options.model_roots, _in_memory(path, options)
+    if in_memory is not None:
+        if not in_memory.is_dir():
+            raise BadModel(f"{path}: no such model is in memory; it ends with its engine, or was freed")
+        return ModelLocation(str(in_memory))
     if roots is None:
         return ModelLocation(path)
     check_path(path, options)
@@ -93,6 +100,32 @@ def locate(path: str, options: EngineOptions) -> ModelLocation:
     if options.allow_hub and is_name(path):
         return ModelLocation(path, is_hub_name=True)
     raise BadModel(f"{path}: no such file or directory in this engine's model roots")
+
+
+def locate_output(folder: str, options: EngineOptions) -> Path:
+    """Return the folder that a caller names to write into: the first one inside a root.
+
+    Raises:
+        InvalidArgument: it lies outside the engine's roots for writing.
+    """
+    roots = options.write_roots
+    if "\0" in folder or not _is_encodable(folder):
+        raise InvalidArgument.field("output_dir", f"= {folder!r} is not a valid path")
+    if roots is None:
+        return Path(folder).expanduser().absolute()
+    found = next((each for each in _candidates(folder, roots) if _leads_inside(each, roots)), None)
+    if found is None:
+        text = "lies outside the folders that this engine writes into; its operator adds one with --write-root DIR"
+        raise InvalidArgument.field("output_dir", f"= {folder!r} {text}")
+    return found
+
+
+def _in_memory(path: str, options: EngineOptions) -> Path | None:
+    """Return the folder of a model in memory; None: the path is another one."""
+    name = path.removeprefix(MEMORY)
+    if options.memory_dir is None or name == path or not name or "/" in name or name.startswith("."):
+        return None
+    return options.memory_dir / name
 
 
 def _candidates(path: str, roots: tuple[Path, ...]) -> Iterator[Path]:

@@ -34,6 +34,8 @@ class EngineOptions:
         name: names the engine in handles, statistics and logs.
         model_roots: folders that callers' model paths must lie in, and that relative paths are resolved against; empty:
             callers may name no paths; None: any path of this host.
+        write_roots: folders that callers may have models written into, as model_roots; None: any folder of this host.
+        memory_dir: folder of the models in memory, "memory:NAME" as model paths; None: there are none.
         state_dir: folder that keeps the installed configs and wanted states across restarts; None: nothing is kept.
         backend: backend of the cores: "cpu", "torch", "cuda", or "auto": torch on CUDA devices, else cpu.
         allow_hub: resolve model paths that do not exist locally as names on a model hub.
@@ -55,6 +57,8 @@ class EngineOptions:
 
     name: str = "engine"
     model_roots: tuple[Path, ...] | None = None
+    write_roots: tuple[Path, ...] | None = None
+    memory_dir: Path | None = None
     state_dir: Path | None = None
     backend: str = "auto"
     allow_hub: bool = True

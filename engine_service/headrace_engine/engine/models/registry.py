@@ -9,12 +9,13 @@ from dataclasses import replace
 
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.config.hubs import check_hub
-from headrace_engine.engine.config.model_paths import check_path, resolve_roots
+from headrace_engine.engine.config.model_paths import MEMORY, check_path, resolve_roots
 from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.engine.config.runtime import check_config
 from headrace_engine.engine.models.context import ModelContext
 from headrace_engine.engine.models.core_link import CoreLauncher
 from headrace_engine.engine.models.kept_models import KeptModels, Replaced
+from headrace_engine.engine.models.memory_models import MemoryModels
 from headrace_engine.engine.models.model import Model
 from headrace_engine.engine.models.prepare import Prepared, check_model, describe
 from headrace_engine.engine.models.releases import Release, Releases
@@ -31,8 +32,11 @@ from headrace_engine.result_types import FinishReason
 class ModelRegistry:
     """Models by name. A name is in use from InstallModel until ReleaseModel."""
 
-    def __init__(self, options: EngineOptions, launcher: CoreLauncher, pools: WorkPools, clock: Clock) -> None:
+    def __init__(
+        self, options: EngineOptions, launcher: CoreLauncher, pools: WorkPools, memory: MemoryModels, clock: Clock
+    ) -> None:
         self._options = options
+        self._memory = memory
         self._pools = pools
         self._context = ModelContext(options, launcher, pools, clock, self._changed)
         self._operator_context = replace(self._context, options=replace(options, model_roots=None, hubs=None))
@@ -61,6 +65,11 @@ class ModelRegistry:
             text = f"no model is named {quoted(model_name)}; installed: {known}"
             raise NotFound(text, reason="UNKNOWN_MODEL", metadata={"model_name": model_name})
         return model
+
+    def in_memory(self) -> set[str]:
+        """Return the names of the models in memory that installed models were made of."""
+        paths = [model.config.model_path for model in self._models.values()]
+        return {path.removeprefix(MEMORY) for path in paths if path.startswith(MEMORY)}
 
     def prepared(self, model_name: str) -> Prepared:
         """Return the files, tokenizer and defaults of an installed model.
@@ -220,8 +229,12 @@ class ModelRegistry:
         """Free a model that has left the registry. The task belongs to `_leaving`, which `close` awaits."""
         leaving = asyncio.create_task(model.close())
         self._leaving.add(leaving)
-        leaving.add_done_callback(self._leaving.discard)
+        leaving.add_done_callback(self._gone)
         return leaving
+
+    def _gone(self, leaving: asyncio.Task[None]) -> None:
+        self._leaving.discard(leaving)
+        self._memory.delete_freed(self.in_memory())
 
     def _views(self, model_name: str) -> list[ModelView]:
         models = self.all() if not model_name else [m for m in self.all() if m.name == model_name]

@@ -1,4 +1,4 @@
-"""Choose one GGUF file among several by the prefix of its name."""
+"""Choose one file among several by the prefix of its name."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from headrace_engine.errors import BadModel
 from headrace_engine.models.layout import name_some
 
 
-def one_file(names: Sequence[str], prefix: str, place: str) -> str:
-    """Return the GGUF file named by the prefix: by an exact match, else the only one whose name starts with it.
+def one_file(names: Sequence[str], prefix: str, place: str, kind: str = "GGUF file") -> str:
+    """Return the file named by the prefix: by an exact match, else the only one whose name starts with it.
 
     Args:
-        names: names of the GGUF files.
+        names: names of the files.
         place: their location, for messages.
+        kind: what they are, for messages.
 
     Raises:
         BadModel: there is none, or more than one; lists them.
@@ -25,6 +26,6 @@ def one_file(names: Sequence[str], prefix: str, place: str) -> str:
         return (exact or begun)[0]
     begin = f" that begins with {prefix!r}" if prefix else ""
     if not begun:
-        raise BadModel(f"{place}: no GGUF file{begin}")
+        raise BadModel(f"{place}: no {kind}{begin}")
     listed = name_some(begun)
-    raise BadModel(f"{place}: more than one GGUF file{begin}: {listed}. Set file_prefix to the beginning of one name")
+    raise BadModel(f"{place}: more than one {kind}{begin}: {listed}. Set file_prefix to the beginning of one name")

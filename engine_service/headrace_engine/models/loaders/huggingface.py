@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ _GENERATION = "generation_config.json"
 _LONGEST_CONFIG = 2**20
 """Maximum size of each config file, in bytes: InspectModel returns its contents in one message."""
 
-_FLOATS = ("F64", "F32", "F16", "BF16")
+FLOATS = ("F64", "F32", "F16", "BF16")
 _FOLLOWS_FROM_CONFIG = ".rotary_emb.inv_freq"
 """Suffix of a derived buffer that old checkpoints contain."""
 
@@ -47,12 +47,23 @@ def open_directory(directory: Path, file_prefix: str = "") -> ModelFiles:
     Raises:
         BadModel: a file is missing, damaged or of an unsupported kind, or config and weights do not match.
     """
+    return open_checkpoint(directory, read_checkpoint(directory, file_prefix), FLOATS)
+
+
+def open_checkpoint(directory: Path, checkpoint: Checkpoint, storages: Collection[str]) -> ModelFiles:
+    """Open the model whose tensors are known, and whose other files are in a directory or an archive.
+
+    Args:
+        storages: allowed storage types of tensors.
+
+    Raises:
+        BadModel: a file is missing, damaged or of an unsupported kind, or config and weights do not match.
+    """
     raw = read_object(directory / CONFIG, _LONGEST_CONFIG)
     config = ConfigFields(raw, CONFIG)
     architecture, warnings = _architecture(config)
     spec = family_of(architecture, CONFIG).from_config[architecture](config)
-    checkpoint = read_checkpoint(directory, file_prefix)
-    bound = _bind(spec, checkpoint)
+    bound = _bind(spec, checkpoint, storages)
     generation = _generation(directory)
     sources = (ConfigFields(generation, _GENERATION), config)
     template, tool_template = read_chat_templates(directory)
@@ -95,13 +106,13 @@ def _generation(directory: Path) -> dict[str, Any]:
     return read_object(file, _LONGEST_CONFIG) if has_file(file) else {}
 
 
-def _bind(spec: DecoderSpec, checkpoint: Checkpoint) -> _Bound:
+def _bind(spec: DecoderSpec, checkpoint: Checkpoint, storages: Collection[str]) -> _Bound:
     layout, stored = family_of(spec.architecture, CONFIG).hf, dict(checkpoint.tensors)
     spec, warnings = _resolve_head(spec, stored, layout.names)
     tensors, rest = bind(spec, stored, layout, CONFIG, [name for name, _, _ in checkpoint.headers])
     for info in tensors.values():
-        if info.stored.storage not in _FLOATS:
-            raise info.stored.error(f"is {info.stored.storage}; supported are {', '.join(_FLOATS)}")
+        if info.stored.storage not in storages:
+            raise info.stored.error(f"is {info.stored.storage}; supported are {', '.join(FLOATS)}")
     unexpected = [tensor for tensor in rest if not tensor.name.endswith(_FOLLOWS_FROM_CONFIG)]
     if unexpected:
         text = f"tensors that {spec.architecture} of {CONFIG} does not have"

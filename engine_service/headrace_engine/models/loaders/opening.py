@@ -10,6 +10,15 @@ from typing import BinaryIO
 from headrace_engine.errors import BadModel
 from headrace_engine.regular_files import is_there, open_regular, read_regular
 
+ARCHIVE = ".asmodel"
+"""Suffix of archives: the paths below one are files in it, as NAME.asmodel/config.json. See archive.py."""
+
+
+def archive_of(path: Path) -> tuple[Path, str] | None:
+    """Return the archive that a path is in, and the file's name there; None: it is an ordinary path."""
+    archive = next((parent for parent in path.parents if parent.suffix == ARCHIVE), None)
+    return None if archive is None or archive.is_dir() else (archive, path.relative_to(archive).as_posix())
+
 
 def open_model_file(path: Path) -> BinaryIO:
     """Open a file for reading.
@@ -31,7 +40,13 @@ def read_model_file(path: Path, most: int) -> bytes:
         BadModel: it is not a regular file, does not exist, may not be read, or is larger.
     """
     with _named(path):
-        return read_regular(path, most)
+        inside = archive_of(path)
+        if inside is None:
+            return read_regular(path, most)
+        # Archives are read with the functions of this module.
+        from headrace_engine.models.loaders.archive import read_entry
+
+        return read_entry(*inside, most)
 
 
 def has_file(path: Path) -> bool:
@@ -41,7 +56,12 @@ def has_file(path: Path) -> bool:
         BadModel: that cannot be determined.
     """
     with _named(path):
-        return is_there(path)
+        inside = archive_of(path)
+        if inside is None:
+            return is_there(path)
+        from headrace_engine.models.loaders.archive import has_entry
+
+        return has_entry(*inside)
 
 
 @contextmanager

@@ -33,6 +33,11 @@ _VALUE_BYTES: Mapping[str, int] = {
 }
 
 
+def value_bytes(storage: str) -> int:
+    """Return the bytes of a value of a storage type of this format."""
+    return _VALUE_BYTES[storage]
+
+
 def read_header(path: Path) -> tuple[dict[str, StoredTensor], bytes, int]:
     """Return the tensors of one file by name, the header's bytes, and the file's size.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from headrace_proto.v1 import generation_pb2, model_pb2, request_pb2, runtime_pb2, stat_pb2
+from headrace_proto.v1 import generation_pb2, model_pb2, model_service_pb2, request_pb2, runtime_pb2, stat_pb2
 from headrace_proto.v1.engine_service_pb2 import SERVER_ROLE_ENGINE, GetServerInfoResponse
 from headrace_proto.v1.request_service_pb2 import GeneratedElementsRequest, GeneratedElementsResponse, GenerateResponse
 from headrace_proto.v1.session_pb2 import RowDetails
@@ -24,6 +24,7 @@ EFFECTIVE_CONFIG = Codec(
     model_types.EffectiveConfig, runtime_pb2.EffectiveConfig, RUNTIME_CONFIG, GENERATION_CONFIG, WARNING
 )
 MODEL = Codec(model_types.ModelView, model_pb2.ModelInfo, PROGRESS, EFFECTIVE_CONFIG, failure=_ERROR)
+SERIALIZED = Codec(model_types.SerializedModel, model_service_pb2.SerializedModel)
 DESCRIPTION = Codec(model_types.ModelDescription, model_pb2.ModelDescription, GENERATION_CONFIG, refusal=_ERROR)
 
 STOP_MATCH = Codec(result_types.StopMatch, request_pb2.StopMatch)

@@ -24,6 +24,7 @@ from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.engine.engine import Engine
 from headrace_engine.engine.models.core_link import CoreLauncher
 from headrace_engine.process import launch_process, launch_thread, make_runner
+from headrace_engine.process.serialize import run_serializer
 from headrace_engine.service.convert.status import plain_status
 from headrace_engine.service.inprocess.aio import AsyncInProcessTransport
 from headrace_engine.service.inprocess.call import Call, Conversation, Rpc, rpc_table
@@ -53,7 +54,7 @@ def connect(*, core: Literal["thread", "process"] = "thread", **options: Any) ->
     configure_library()
     settings = EngineOptions(**options)
     launcher = _launcher(core, settings)
-    return InProcessTransport(lambda: Engine(settings, launcher))
+    return InProcessTransport(lambda: Engine(settings, launcher, serializer=run_serializer))
 
 
 def _launcher(core: str, settings: EngineOptions) -> CoreLauncher:

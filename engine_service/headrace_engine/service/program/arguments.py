@@ -131,6 +131,15 @@ def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder that callers may install models from; repeatable; without one, callers cannot give paths",
     )
+    parser.add_argument(
+        "--write-root",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="folder that callers may have models written into, and install them from; repeatable; without one, "
+        "models are written into memory only",
+    )
     hubs = parser.add_mutually_exclusive_group()
     hubs.add_argument("--no-hub", action="store_true", help="disable hub access: model paths are local paths only")
     hubs.add_argument(
@@ -226,7 +235,8 @@ def _processors(entries: Sequence[str] | None) -> dict[str, Path]:
 def _options(given: argparse.Namespace, processors: dict[str, Path]) -> EngineOptions:
     return EngineOptions(
         name=given.name,
-        model_roots=tuple(given.model_root),
+        model_roots=(*given.model_root, *given.write_root),
+        write_roots=tuple(given.write_root),
         state_dir=given.state_dir,
         backend=given.backend,
         allow_hub=not given.no_hub,

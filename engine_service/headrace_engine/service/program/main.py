@@ -14,6 +14,7 @@ from headrace_engine.config import ModelFormat
 from headrace_engine.engine.engine import Engine
 from headrace_engine.engine.models.core_link import CoreLauncher
 from headrace_engine.process import EarlyLauncher, launch_process, launch_thread
+from headrace_engine.process.serialize import run_serializer
 from headrace_engine.service.program.arguments import Arguments, parse_arguments
 from headrace_engine.service.program.life import Service
 
@@ -54,7 +55,7 @@ def _launcher(arguments: Arguments) -> CoreLauncher:
 
 
 async def _serve(arguments: Arguments, launcher: CoreLauncher) -> int:
-    return await Service(arguments, Engine(arguments.engine, launcher)).run()
+    return await Service(arguments, Engine(arguments.engine, launcher, serializer=run_serializer)).run()
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace_engine.models.coded import ZERO, CodedType, coded_type
+from headrace_engine.models.files import StoredTensor
 from headrace_engine.native import Dtype, Format, Matrix, MatrixRows
 
 Bytes = NDArray[np.uint8]
@@ -65,6 +67,36 @@ class BlockType:
         if rows.offsets is not None:
             grouped += rows.offsets[..., None]
         return grouped.reshape(len(packed), -1)
+
+
+@dataclass(frozen=True, slots=True)
+class CodedRows:
+    """Rows of one of our own storage types; the same methods as BlockType's."""
+
+    kind: CodedType
+    inputs: int
+
+    def matrix(self, outputs: int, inputs: int) -> Matrix:
+        """Return the storage of a matrix of this type."""
+        scales, kind = Dtype.FLOAT16 if self.kind.scale_bits == 16 else Dtype.FLOAT32, self.kind
+        if kind.bits == 8:
+            return Matrix(outputs, inputs, Format.INT8, kind.group, scales, zero=ZERO)
+        return Matrix(outputs, inputs, Format.INT4, kind.group, scales, offsets=True)
+
+    def rows(self, packed: Bytes) -> MatrixRows:
+        """Return the codes of rows, uint8 [rows, bytes]."""
+        codes, scales, offsets = self.kind.unpack(packed, self.inputs)
+        return MatrixRows(np.array(codes), np.array(scales), None if offsets is None else np.array(offsets))
+
+    def floats(self, packed: Bytes) -> Floats:
+        """Return the values of rows, [rows, inputs]."""
+        return self.kind.floats(packed, self.inputs)
+
+
+def block_type(stored: StoredTensor) -> BlockType | CodedRows | None:
+    """Return the type of a stored tensor whose codes can be preserved; None: it has none."""
+    coded = coded_type(stored.storage)
+    return BLOCK_TYPES.get(stored.storage) if coded is None else CodedRows(coded, stored.shape[-1])
 
 
 def _half(blocks: Bytes, at: int) -> Floats:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from headrace_engine.backend_choices import WEIGHT_GROUPS, check_choices, integers_needed
-from headrace_engine.backends.cpu.weights.blocks import BLOCK_TYPES
+from headrace_engine.backends.cpu.weights.blocks import block_type
 from headrace_engine.backends.cpu.weights.storage import Storage
 from headrace_engine.commands import CorePlan
 from headrace_engine.config import ActivationQuant, ComputeDtype, ComputeUnit, KvCacheMode, WeightQuant
 from headrace_engine.errors import InvalidArgument
+from headrace_engine.models.coded import coded_type
 from headrace_engine.models.files import ModelFiles
 from headrace_engine.native import Activations, Kv
 
@@ -33,7 +34,7 @@ def choose_dtype(plan: CorePlan, files: ModelFiles) -> ComputeDtype:
     """Return the plan's number format. AUTO is the file's own; bfloat16 for block formats."""
     if plan.dtype is not ComputeDtype.AUTO:
         return plan.dtype
-    return _OWN_DTYPES.get(files.tensors["embed"].stored.storage, ComputeDtype.BFLOAT16)
+    return _OWN_DTYPES.get(files.number_type, ComputeDtype.BFLOAT16)
 
 
 def choose_storage(plan: CorePlan, dtype: ComputeDtype) -> Storage:
@@ -64,6 +65,7 @@ def choose_activations(plan: CorePlan, files: ModelFiles, storage: Storage) -> A
 
 
 def _has_blocks(files: ModelFiles, storage: Storage) -> bool:
+    matrices = [info.stored for info in files.tensors.values() if len(info.shape) == 2]
     if storage.dtype is ComputeDtype.FLOAT32:
-        return False
-    return any(info.stored.storage in BLOCK_TYPES for info in files.tensors.values() if len(info.shape) == 2)
+        matrices = [stored for stored in matrices if coded_type(stored.storage) is not None]
+    return any(block_type(stored) is not None for stored in matrices)

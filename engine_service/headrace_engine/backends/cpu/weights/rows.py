@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace_engine.backends.cpu.weights.blocks import BLOCK_TYPES
+from headrace_engine.backends.cpu.weights.blocks import block_type
 from headrace_engine.backends.cpu.weights.numbers import PLAIN, Floats, to_float32
 from headrace_engine.models.blocks import dequantized
 from headrace_engine.models.files import TensorInfo
@@ -90,7 +90,7 @@ class TensorRows:
     @property
     def preserves_blocks(self) -> bool:
         """True if its values are in blocks whose codes can be preserved."""
-        return self.stored.storage in BLOCK_TYPES and self._columns is None
+        return block_type(self.stored) is not None and self._columns is None
 
     def packed(self, first: int, last: int) -> NDArray[np.uint8]:
         """Return the bytes of rows first to last − 1; arbitrary ones for padding."""
@@ -114,8 +114,8 @@ class TensorRows:
         storage, packed = self.stored.storage, self.packed(first, last)
         if storage in PLAIN:
             values = to_float32(np.ascontiguousarray(packed).view(PLAIN[storage]), storage)
-        elif storage in BLOCK_TYPES:
-            values = BLOCK_TYPES[storage].floats(packed)
+        elif (kind := block_type(self.stored)) is not None:
+            values = kind.floats(packed)
         else:
             values = dequantized(self.stored, np.ascontiguousarray(packed))
         return self._place(values, first, last)

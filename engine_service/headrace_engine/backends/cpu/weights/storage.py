@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace_engine.backends.cpu.weights.blocks import BLOCK_TYPES
+from headrace_engine.backends.cpu.weights.blocks import BlockType, CodedRows, block_type
 from headrace_engine.backends.cpu.weights.numbers import to_bfloat16, to_float16
 from headrace_engine.backends.cpu.weights.quantize import quantized, quantized_matrix, scale_type
 from headrace_engine.backends.cpu.weights.rows import TensorRows
 from headrace_engine.config import ComputeDtype, WeightQuant
+from headrace_engine.models.coded import coded_type
 from headrace_engine.models.files import BEYOND_FLOAT16, NOT_FINITE
 from headrace_engine.native import Dtype, Format, Matrix, MatrixRows
 
@@ -48,14 +49,15 @@ class Storage:
         return Format.INT8 if self.quant is WeightQuant.INT8 or name in _TABLES else Format.INT4
 
     def takes_blocks(self, name: str, tensor: TensorRows) -> bool:
-        """Return True if the file's codes are preserved."""
-        exact = self.dtype is ComputeDtype.FLOAT32
-        return tensor.preserves_blocks and not exact and self.quantizes(name) is None
+        """Return True if the file's codes are preserved: in float32 those that we made, but no others."""
+        if not tensor.preserves_blocks or self.quantizes(name) is not None:
+            return False
+        return self.dtype is not ComputeDtype.FLOAT32 or coded_type(tensor.stored.storage) is not None
 
     def largest(self, name: str, tensor: TensorRows) -> Matrix:
         """Return the storage of a matrix, or its upper bound if that depends on the values."""
         if self.takes_blocks(name, tensor):
-            return BLOCK_TYPES[tensor.stored.storage].matrix(tensor.outputs, tensor.inputs)
+            return _blocks(tensor).matrix(tensor.outputs, tensor.inputs)
         kind = self.quantizes(name)
         if kind is None:
             return Matrix(tensor.outputs, tensor.inputs, FORMATS[self.dtype])
@@ -64,12 +66,18 @@ class Storage:
 
 def block_rows(tensor: TensorRows, first: int, last: int) -> MatrixRows:
     """Return the file's codes; padding has scale and offset 0."""
-    rows = BLOCK_TYPES[tensor.stored.storage].rows(tensor.packed(first, last))
+    rows = _blocks(tensor).rows(tensor.packed(first, last))
     padding = tensor.padding(first, last)
     for part in (rows.scales, rows.offsets):
         if padding is not None and part is not None:
             part[padding] = 0
     return rows
+
+
+def _blocks(tensor: TensorRows) -> BlockType | CodedRows:
+    kind = block_type(tensor.stored)
+    assert kind is not None
+    return kind
 
 
 def float_rows(tensor: TensorRows, kind: Format, first: int, last: int) -> MatrixRows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace_engine.backends.cpu.weights.blocks import BLOCK_TYPES
+from headrace_engine.backends.cpu.weights.blocks import block_type
 from headrace_engine.backends.cuda.device.device import Device
 from headrace_engine.backends.cuda.weights.row_products import MULTIPLE
 from headrace_engine.commands import CorePlan
@@ -52,9 +52,8 @@ def _of_fp8(plan: CorePlan, files: ModelFiles, device: Device) -> str:
         return f"needs a card of compute capability {needs}, {device.name} has {has}: use INT8"
     if plan.weight_quant is not WeightQuant.NONE:
         return f"quantizes the weights itself, but weight_quant is {plan.weight_quant}: set it to NONE"
-    blocks = sorted(
-        {info.stored.storage for info in files.tensors.values() if takes_quantized_rows(info)} & {*BLOCK_TYPES}
-    )
+    matrices = [info.stored for info in files.tensors.values() if takes_quantized_rows(info)]
+    blocks = sorted({stored.storage for stored in matrices if block_type(stored) is not None})
     if blocks:
         found = ", ".join(blocks)
         return f"quantizes the weights itself, but this model's are quantized already ({found}): leave it out"

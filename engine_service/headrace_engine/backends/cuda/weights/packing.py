@@ -23,6 +23,7 @@ from headrace_engine.backends.cuda.weights.quantized import QuantizedWeight
 from headrace_engine.backends.cuda.weights.row_packing import SCALE_BYTES, fp8_weight, int8_weight
 from headrace_engine.backends.cuda.weights.row_products import RowQuantizedWeight
 from headrace_engine.backends.weight_cache import WeightCache, cache_folder, cache_key
+from headrace_engine.config import ModelFormat, WeightQuant
 from headrace_engine.core.runner import Progress
 from headrace_engine.model_types import ModelPhase
 from headrace_engine.models.files import ModelFiles, TensorInfo
@@ -98,8 +99,12 @@ class Packer:
         return {**numbers, **self._cached_or_packed(progress)}
 
     def _cached_or_packed(self, progress: Progress) -> Mapping[str, QuantizedWeight | RowQuantizedWeight]:
-        """Return quantized weights, from the cache if possible. FP8 is not cached: quantizing is as fast as reading."""
-        if not self._quantized or self._rows is RowCodes.FP8:
+        """Return quantized weights, from the cache if possible.
+
+        Not cached are FP8, which is quantized as fast as it is read, and codes that files of ours hold already.
+        """
+        ours = self._files.format is ModelFormat.HEADRACE and self._storage.quant is WeightQuant.NONE
+        if not self._quantized or self._rows is RowCodes.FP8 or ours:
             return self._packed(progress)
         cache = WeightCache(cache_folder())
         key = cache_key(self._files, self._storage, layout_of(self._rows))

@@ -1,0 +1,1 @@
+"""Writing of models in our own format."""

@@ -1,0 +1,105 @@
+"""Rows of weights as integer codes with scales, as files of our own format store them.
+
+A row is its codes, then its scales, then its offsets (4 bits only). A weight is scale · (code − 128) with 8 bits, and
+scale · code + offset with 4; two codes of 4 bits share a byte, the first in its lower half.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Bytes = NDArray[np.uint8]
+    Floats = NDArray[np.float32]
+
+ZERO = 128
+"""Code of the weight 0 with 8 bits."""
+
+GROUPS = (0, 16, 32, 64, 128)
+"""Numbers of weights per scale; 0: a whole row."""
+
+_NAME = re.compile(r"INT(8|4)-(\d{1,3})-F(16|32)")
+
+
+@dataclass(frozen=True, slots=True)
+class CodedType:
+    """One storage type.
+
+    Attributes:
+        bits: bits of a code, 8 or 4.
+        group: number of weights per scale; 0: a whole row.
+        scale_bits: bits of a scale and of an offset, 16 or 32.
+    """
+
+    bits: int
+    group: int
+    scale_bits: int
+
+    @property
+    def name(self) -> str:
+        """Its name as a tensor's storage."""
+        return f"INT{self.bits}-{self.group}-F{self.scale_bits}"
+
+    def scales(self, inputs: int) -> int:
+        """Return the number of scales of a row."""
+        return -(-inputs // (self.group or inputs))
+
+    def row_bytes(self, inputs: int) -> int:
+        """Return the bytes of a row."""
+        parts = 1 if self.bits == 8 else 2
+        return -(-inputs * self.bits // 8) + self.scales(inputs) * parts * self.scale_bits // 8
+
+    def pack(self, codes: Bytes, scales: Floats, offsets: Floats | None) -> Bytes:
+        """Return rows as bytes: codes [rows, inputs], scales and offsets [rows, scales]."""
+        import numpy as np
+
+        numbers = [part.astype(f"<f{self.scale_bits // 8}") for part in (scales, offsets) if part is not None]
+        parts = [np.ascontiguousarray(part).view(np.uint8).reshape(len(codes), -1) for part in numbers]
+        return np.concatenate([codes if self.bits == 8 else _paired(codes), *parts], axis=1)
+
+    def unpack(self, rows: Bytes, inputs: int) -> tuple[Bytes, Floats, Floats | None]:
+        """Return codes [rows, inputs], scales and offsets [rows, scales] of rows as bytes."""
+        import numpy as np
+
+        count, width = self.scales(inputs), self.scale_bits // 8
+        numbers = np.ascontiguousarray(rows[:, -(-inputs * self.bits // 8) :]).view(f"<f{width}").astype(np.float32)
+        codes = rows[:, :inputs] if self.bits == 8 else _single(rows[:, : -(-inputs // 2)], inputs)
+        return codes, numbers[:, :count], None if self.bits == 8 else numbers[:, count:]
+
+    def floats(self, rows: Bytes, inputs: int) -> Floats:
+        """Return the weights of rows as bytes, [rows, inputs]."""
+        import numpy as np
+
+        codes, scales, offsets = self.unpack(rows, inputs)
+        group = self.group or inputs
+        zero = np.float32(ZERO if self.bits == 8 else 0)
+        weights: Floats = (codes.astype(np.float32) - zero) * np.repeat(scales, group, 1)[:, :inputs]
+        return weights if offsets is None else weights + np.repeat(offsets, group, 1)[:, :inputs]
+
+
+@lru_cache
+def coded_type(storage: str) -> CodedType | None:
+    """Return the type of a storage name; None: it is another kind of storage."""
+    match = _NAME.fullmatch(storage)
+    if match is None or int(match[2]) not in GROUPS:
+        return None
+    return CodedType(int(match[1]), int(match[2]), int(match[3]))
+
+
+def _paired(codes: Bytes) -> Bytes:
+    import numpy as np
+
+    even = np.pad(codes, ((0, 0), (0, codes.shape[1] % 2)))
+    return even[:, ::2] | even[:, 1::2] << np.uint8(4)
+
+
+def _single(pairs: Bytes, inputs: int) -> Bytes:
+    import numpy as np
+
+    return np.stack([pairs & np.uint8(15), pairs >> np.uint8(4)], axis=2).reshape(len(pairs), -1)[:, :inputs]
