@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace_engine.errors import BadModel
-from headrace_engine.models.coded import coded_type
 from headrace_engine.models.files import StoredTensor
+from headrace_engine.models.quantized_rows import quantized_type
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +19,7 @@ def dequantized(stored: StoredTensor, packed: NDArray[np.uint8]) -> NDArray[np.f
     Raises:
         BadModel: the package is not installed.
     """
-    coded = coded_type(stored.storage)
+    coded = quantized_type(stored.storage)
     if coded is not None:
         return coded.floats(packed, stored.shape[-1])
     try:

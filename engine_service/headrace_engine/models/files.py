@@ -15,7 +15,7 @@ from typing import Any
 
 from headrace_engine.config import ModelFormat
 from headrace_engine.errors import BadModel
-from headrace_engine.models.coded import coded_type
+from headrace_engine.models.quantized_rows import quantized_type
 from headrace_engine.models.spec import DecoderSpec
 
 BEYOND_FLOAT16 = "holds values that FLOAT16 does not; use dtype BFLOAT16 or FLOAT32"
@@ -167,7 +167,7 @@ class ModelFiles:
     def number_type(self) -> str:
         """Storage type of the model's numbers: the embedding's, or a norm's where we quantized the embedding."""
         embed = self.tensors["embed"].stored.storage
-        return embed if coded_type(embed) is None else self.tensors["final_norm"].stored.storage
+        return embed if quantized_type(embed) is None else self.tensors["final_norm"].stored.storage
 
     @property
     def bytes_per_value(self) -> int:

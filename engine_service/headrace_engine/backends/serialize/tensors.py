@@ -13,9 +13,9 @@ from headrace_engine.backends.cpu.weights.quantize import scale_type
 from headrace_engine.backends.cpu.weights.rows import Orders, TensorRows
 from headrace_engine.backends.cpu.weights.storage import Storage, all_rows, quantized_rows
 from headrace_engine.config import ComputeDtype
-from headrace_engine.models.coded import CodedType
 from headrace_engine.models.files import BEYOND_FLOAT16, StoredTensor, TensorInfo
 from headrace_engine.models.mapped import map_tensor
+from headrace_engine.models.quantized_rows import QuantizedType
 from headrace_engine.native import Dtype, Format
 
 _TYPES = {ComputeDtype.FLOAT32: "F32", ComputeDtype.BFLOAT16: "BF16", ComputeDtype.FLOAT16: "F16"}
@@ -60,7 +60,7 @@ def _coded(info: TensorInfo, kind: Format, group: int) -> WrittenTensor:
     rows = all_rows([quantized_rows(tensor, kind, group, first, min(first + step, tensor.outputs)) for first in bounds])
     assert rows.scales is not None
     bits = 16 if scale_type(kind, rows.scales, rows.offsets) is Dtype.FLOAT16 else 32
-    coded = CodedType(8 if kind is Format.INT8 else 4, group, bits)
+    coded = QuantizedType(8 if kind is Format.INT8 else 4, group, bits)
     codes = rows.numbers.view(np.uint8)
     packed = coded.pack(codes, rows.scales, rows.offsets)
     return WrittenTensor(coded.name, "U8", packed.shape, iter([packed]))

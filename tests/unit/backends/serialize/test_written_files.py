@@ -21,11 +21,11 @@ from headrace_engine.backends.serialize.writer import serialize
 from headrace_engine.config import ComputeDtype, ModelFormat, WeightQuant
 from headrace_engine.errors import AlreadyExists, BadModel
 from headrace_engine.models.catalogue import open_model
-from headrace_engine.models.coded import GROUPS, CodedType, coded_type
 from headrace_engine.models.files import ModelFiles
 from headrace_engine.models.loaders.archive import read_entry
 from headrace_engine.models.loaders.safetensors import read_header
 from headrace_engine.models.mapped import map_tensor
+from headrace_engine.models.quantized_rows import GROUPS, QuantizedType, quantized_type
 from headrace_engine.models.tokenizer import load_tokenizer
 from headrace_engine.models.weights import read_tensor
 from headrace_engine.native import Format
@@ -112,7 +112,7 @@ def test_codes_are_those_of_a_model_quantized_at_install(source: ModelFiles, tmp
             rows = quantized(expected, kind, storage.group)
             tensor = TensorRows(files.tensors[name], Orders())
             expected = tensor.floats(0, tensor.outputs)
-            coded = coded_type(tensor.stored.storage)
+            coded = quantized_type(tensor.stored.storage)
             assert coded is not None
             codes, scales, offsets = coded.unpack(tensor.packed(0, tensor.outputs), tensor.inputs)
             assert np.array_equal(codes, rows.numbers)
@@ -128,8 +128,8 @@ def test_codes_are_those_of_a_model_quantized_at_install(source: ModelFiles, tmp
 def test_rows_of_codes_are_read_as_they_were_packed(bits: int, group: int, inputs: int) -> None:
     random_numbers = np.random.default_rng(bits + group + inputs)
     for scale_bits in (16, 32):
-        kind = CodedType(bits, group, scale_bits)
-        assert coded_type(kind.name) == kind
+        kind = QuantizedType(bits, group, scale_bits)
+        assert quantized_type(kind.name) == kind
         codes = random_numbers.integers(0, 2**bits, (5, inputs), dtype=np.uint8)
         numbers = random_numbers.standard_normal((2, 5, kind.scales(inputs))).astype(f"f{scale_bits // 8}")
         scales, offsets = numbers.astype(np.float32)
@@ -147,7 +147,7 @@ def test_rows_of_codes_are_read_as_they_were_packed(bits: int, group: int, input
 
 @pytest.mark.parametrize("name", ["INT8-5-F16", "INT3-0-F16", "INT8-0-F8", "INT8", "int8-0-F16", "INT8-0-F16 ", "Q8_0"])
 def test_other_names_are_no_type_of_ours(name: str) -> None:
-    assert coded_type(name) is None
+    assert quantized_type(name) is None
 
 
 class TestWriting:

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace_engine.models.coded import ZERO, CodedType, coded_type
 from headrace_engine.models.files import StoredTensor
+from headrace_engine.models.quantized_rows import ZERO, QuantizedType, quantized_type
 from headrace_engine.native import Dtype, Format, Matrix, MatrixRows
 
 Bytes = NDArray[np.uint8]
@@ -70,10 +70,10 @@ class BlockType:
 
 
 @dataclass(frozen=True, slots=True)
-class CodedRows:
+class QuantizedRows:
     """Rows of one of our own storage types; the same methods as BlockType's."""
 
-    kind: CodedType
+    kind: QuantizedType
     inputs: int
 
     def matrix(self, outputs: int, inputs: int) -> Matrix:
@@ -93,10 +93,10 @@ class CodedRows:
         return self.kind.floats(packed, self.inputs)
 
 
-def block_type(stored: StoredTensor) -> BlockType | CodedRows | None:
+def block_type(stored: StoredTensor) -> BlockType | QuantizedRows | None:
     """Return the type of a stored tensor whose codes can be preserved; None: it has none."""
-    coded = coded_type(stored.storage)
-    return BLOCK_TYPES.get(stored.storage) if coded is None else CodedRows(coded, stored.shape[-1])
+    coded = quantized_type(stored.storage)
+    return BLOCK_TYPES.get(stored.storage) if coded is None else QuantizedRows(coded, stored.shape[-1])
 
 
 def _half(blocks: Bytes, at: int) -> Floats:

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace_engine.backends.cpu.weights.blocks import BlockType, CodedRows, block_type
+from headrace_engine.backends.cpu.weights.blocks import BlockType, QuantizedRows, block_type
 from headrace_engine.backends.cpu.weights.numbers import to_bfloat16, to_float16
 from headrace_engine.backends.cpu.weights.quantize import quantized, quantized_matrix, scale_type
 from headrace_engine.backends.cpu.weights.rows import TensorRows
 from headrace_engine.config import ComputeDtype, WeightQuant
-from headrace_engine.models.coded import coded_type
 from headrace_engine.models.files import BEYOND_FLOAT16, NOT_FINITE
+from headrace_engine.models.quantized_rows import quantized_type
 from headrace_engine.native import Dtype, Format, Matrix, MatrixRows
 
 FORMATS = {
@@ -52,7 +52,7 @@ class Storage:
         """Return True if the file's codes are preserved: in float32 those that we made, but no others."""
         if not tensor.preserves_blocks or self.quantizes(name) is not None:
             return False
-        return self.dtype is not ComputeDtype.FLOAT32 or coded_type(tensor.stored.storage) is not None
+        return self.dtype is not ComputeDtype.FLOAT32 or quantized_type(tensor.stored.storage) is not None
 
     def largest(self, name: str, tensor: TensorRows) -> Matrix:
         """Return the storage of a matrix, or its upper bound if that depends on the values."""
@@ -74,7 +74,7 @@ def block_rows(tensor: TensorRows, first: int, last: int) -> MatrixRows:
     return rows
 
 
-def _blocks(tensor: TensorRows) -> BlockType | CodedRows:
+def _blocks(tensor: TensorRows) -> BlockType | QuantizedRows:
     kind = block_type(tensor.stored)
     assert kind is not None
     return kind

@@ -28,7 +28,7 @@ _NAME = re.compile(r"INT(8|4)-(\d{1,3})-F(16|32)")
 
 
 @dataclass(frozen=True, slots=True)
-class CodedType:
+class QuantizedType:
     """One storage type.
 
     Attributes:
@@ -84,12 +84,12 @@ class CodedType:
 
 
 @lru_cache
-def coded_type(storage: str) -> CodedType | None:
+def quantized_type(storage: str) -> QuantizedType | None:
     """Return the type of a storage name; None: it is another kind of storage."""
     match = _NAME.fullmatch(storage)
     if match is None or int(match[2]) not in GROUPS:
         return None
-    return CodedType(int(match[1]), int(match[2]), int(match[3]))
+    return QuantizedType(int(match[1]), int(match[2]), int(match[3]))
 
 
 def _paired(codes: Bytes) -> Bytes:
