@@ -10,11 +10,16 @@ from textwrap import dedent
 _FOLDER = Path(__file__).parents[2] / "seeds"
 
 
+def text_of(page: str) -> str:
+    """Return a page as published."""
+    return (_FOLDER / page).read_text(encoding="utf-8")
+
+
 def blocks(page: str, language: str = "python") -> list[str]:
     """Return the blocks of a page in a language, without their indentation: fences of Markdown, directives of rst."""
-    text = (_FOLDER / page).read_text(encoding="utf-8")
+    text = text_of(page)
     if page.endswith(".rst"):
-        found = re.findall(rf"^\.\. code-block:: {language}\n\n((?:(?:    .*)?\n)+)", text, re.MULTILINE)
+        found = re.findall(rf"^\.\. code-block:: {language}\n\n((?:(?:  .*)?\n)+)", text, re.MULTILINE)
         return [dedent(block).strip() + "\n" for block in found]
     fence = rf"^(?P<indent> *)```{language}\n(?P<block>.*?)^(?P=indent)```"
     return [dedent(match["block"]) for match in re.finditer(fence, text, re.MULTILINE | re.DOTALL)]
