@@ -231,11 +231,9 @@ class TestWhichFiles:
         assert files.tensors["embed"].stored.file.name == "small.safetensors"
         assert "'tiny'" in refusal(path, file_prefix="tiny")
 
-    def test_headrace_format_is_not_supported_yet(self, llama: Path) -> None:
-        with pytest.raises(InvalidArgument) as caught:
-            open_model(str(llama), format=ModelFormat.HEADRACE)
-        assert caught.value.reason == "NOT_SUPPORTED"
-        assert caught.value.violations[0].field == "config.format"
+    def test_a_directory_without_written_files_is_not_of_our_own_format(self, llama: Path) -> None:
+        assert "no .asmodel file" in refusal(llama, format=ModelFormat.HEADRACE)
+        assert "means a .asmodel file" in refusal(llama / "model.safetensors", format=ModelFormat.HEADRACE)
 
     @pytest.mark.parametrize("field", ["revision", "hub"])
     def test_hub_settings_do_not_apply_to_local_files(self, llama: Path, field: str) -> None:

@@ -67,7 +67,7 @@ def test_client_and_engine_know_the_same_fields(manual: type, table: Mapping[str
         (GenerationFields, "interrupt_policy", 'One of "RESUME", "RETURN". Default "RESUME".'),
         (GenerationFields, "mm_info", "Not supported so far."),
         (GenerationFields, "deadline", "Above 0. Default: none."),
-        (InstallFields, "format", 'Default "AUTO". Only "AUTO", "HF", "GGUF" so far.'),
+        (InstallFields, "format", 'Default "AUTO".'),
         (
             InstallFields,
             "weight_quant_group_size",

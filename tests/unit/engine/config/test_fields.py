@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any, get_origin, get_type_hints
 
 import pytest
-from headrace_engine.config import Lease, ModelFormat, RuntimeConfig
+from headrace_engine.config import Lease, RuntimeConfig
 from headrace_engine.engine.config.field_checks import Field, check, is_set
 from headrace_engine.engine.config.fields import GENERATION, RUNTIME
 from headrace_engine.errors import InvalidArgument
@@ -265,7 +265,6 @@ class TestNotSupported:
     @pytest.mark.parametrize(
         ("name", "value"),
         [
-            ("format", ModelFormat.HEADRACE),
             ("weight_quant_group_size", 24),
             ("logn_attention", True),
             ("tensor_parallel", 2),

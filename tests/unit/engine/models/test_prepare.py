@@ -178,9 +178,6 @@ class TestDescribe:
                 await rig.engine.inspect_model(path)
             assert caught.value.violations[0].field == "model_path"
         with pytest.raises(InvalidArgument) as caught:
-            await rig.engine.inspect_model(str(rig.model_path), format=ModelFormat.HEADRACE)
-        assert (caught.value.reason, caught.value.violations[0].field) == ("NOT_SUPPORTED", "format")
-        with pytest.raises(InvalidArgument) as caught:
             await rig.engine.inspect_model(str(rig.model_path), revision="main")
         assert caught.value.violations[0].field == "revision"
 
