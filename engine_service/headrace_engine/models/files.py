@@ -25,10 +25,11 @@ NOT_FINITE = "holds values that are not finite, and cannot be quantised"
 
 @dataclass(frozen=True, slots=True)
 class Checksum:
-    """The crc32 of a number of bytes."""
+    """The crc32 of some bytes of a file."""
 
-    crc32: int
+    offset: int
     nbytes: int
+    crc32: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class StoredTensor:
         shape: outermost dimension first; a matrix is [outputs, inputs].
         offset: first byte in the file.
         nbytes: bytes in the file.
-        checksum: of the bytes from offset on, more than nbytes if rows were cut; None: the file has none.
+        checksum: of the tensor in the file, of which this may be some rows; None: the file has none.
     """
 
     name: str

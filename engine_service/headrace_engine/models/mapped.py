@@ -31,7 +31,8 @@ def map_tensor(stored: StoredTensor) -> memoryview:
 def _check(mapped: memoryview, stored: StoredTensor) -> None:
     if stored.checksum is None:
         return
-    with mapped[stored.offset : stored.offset + stored.checksum.nbytes] as data:
+    begin, end = stored.checksum.offset, stored.checksum.offset + stored.checksum.nbytes
+    with mapped[begin:end] as data:
         if zlib.crc32(data) != stored.checksum.crc32:
             raise stored.error("is damaged: it does not have its checksum")
 

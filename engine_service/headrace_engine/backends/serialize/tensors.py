@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from headrace_engine.backends.cpu.weights.quantize import scale_type
 from headrace_engine.backends.cpu.weights.rows import Orders, TensorRows
 from headrace_engine.backends.cpu.weights.storage import Storage, all_rows, quantized_rows
 from headrace_engine.config import ComputeDtype
-from headrace_engine.models.files import BEYOND_FLOAT16, StoredTensor, TensorInfo
+from headrace_engine.models.files import BEYOND_FLOAT16, ModelFiles, StoredTensor, TensorInfo
 from headrace_engine.models.mapped import map_tensor
 from headrace_engine.models.quantized_rows import QuantizedType
 from headrace_engine.native import Dtype, Format
@@ -36,6 +36,22 @@ class WrittenTensor:
     dtype: str
     shape: Sequence[int]
     parts: Iterator[Any]
+
+
+def whole_tensors(files: ModelFiles) -> list[TensorInfo]:
+    """Return the tensors as the files have them, in their order: some hold the rows of several that a model needs."""
+    parts: dict[str, list[TensorInfo]] = {}
+    for info in sorted(files.tensors.values(), key=lambda info: (info.stored.file, info.stored.offset)):
+        parts.setdefault(info.stored.name, []).append(info)
+    return [_joined(each) for each in parts.values()]
+
+
+def _joined(parts: Sequence[TensorInfo]) -> TensorInfo:
+    first, nbytes = parts[0], sum(part.stored.nbytes for part in parts)
+    last = parts[-1].stored
+    assert last.offset + last.nbytes == first.stored.offset + nbytes
+    shape = (sum(part.shape[0] for part in parts), *first.shape[1:])
+    return replace(first, stored=replace(first.stored, shape=shape, nbytes=nbytes))
 
 
 def written(info: TensorInfo, storage: Storage) -> WrittenTensor:

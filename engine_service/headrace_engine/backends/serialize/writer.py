@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from headrace_engine.backends.cpu.weights.storage import Storage
 from headrace_engine.backends.serialize.container import Container
-from headrace_engine.backends.serialize.tensors import written
+from headrace_engine.backends.serialize.tensors import whole_tensors, written
 from headrace_engine.config import ComputeDtype, ModelFormat
 from headrace_engine.core.runner import Progress
 from headrace_engine.errors import BadModel
 from headrace_engine.model_types import ModelPhase
-from headrace_engine.models.files import ModelFiles
+from headrace_engine.models.files import ModelFiles, TensorInfo
 from headrace_engine.models.loaders.headrace import (
     LONGEST_ENTRY,
     MANIFEST,
@@ -68,19 +68,20 @@ def serialize(
     folder.mkdir(parents=True, exist_ok=True)
     _check_disk_space(folder, files, storage)
     small = _small_files(files)
-    names = [info.stored.name for info in files.tensors.values()]
+    tensors = whole_tensors(files)
+    names = [info.stored.name for info in tensors]
     with (
         Container(folder / f"{name}{PARAM_SUFFIX}", names) as param,
         Container(archive, [*small, MANIFEST, MANIFEST_SUM]) as entries,
     ):
-        tensors = _write_tensors(param, files, storage, progress)
+        described = _write_tensors(param, tensors, storage, files.weight_bytes, progress)
         sums = {entry: entries.add(entry, "U8", [len(content)], [content]) for entry, content in small.items()}
         manifest = {
             "version": VERSION,
             "made": made,
             "param_header_crc32": zlib.crc32(param.header()),
             "files": sums,
-            "tensors": tensors,
+            "tensors": described,
         }
         content = json.dumps(manifest).encode()
         crc = entries.add(MANIFEST, "U8", [len(content)], [content])
@@ -90,17 +91,19 @@ def serialize(
     return True
 
 
-def _write_tensors(param: Container, files: ModelFiles, storage: Storage, progress: Progress) -> dict[str, Any]:
+def _write_tensors(
+    param: Container, tensors: Sequence[TensorInfo], storage: Storage, total: int, progress: Progress
+) -> dict[str, Any]:
     """Write all tensors; return their descriptions for the manifest."""
     described: dict[str, Any] = {}
     done = 0
-    progress(ModelPhase.CONVERTING, done, files.weight_bytes)
-    for info in sorted(files.tensors.values(), key=lambda info: (info.stored.file, info.stored.offset)):
+    progress(ModelPhase.CONVERTING, done, total)
+    for info in tensors:
         tensor = written(info, storage)
         crc = param.add(info.stored.name, tensor.dtype, tensor.shape, tensor.parts)
         described[info.stored.name] = {"storage": tensor.storage, "shape": list(info.shape), "crc32": crc}
         done += info.stored.nbytes
-        progress(ModelPhase.CONVERTING, done, files.weight_bytes)
+        progress(ModelPhase.CONVERTING, done, total)
     return described
 
 

@@ -117,7 +117,7 @@ def _tensor(stored: StoredTensor, described: Any) -> StoredTensor:
         raise stored.error(f"has storage {shown(storage)}, which this format does not have")
     if not isinstance(shape, list) or not all(type(each) is int and 0 < each < 2**31 for each in shape):
         raise stored.error(f"has shape {shown(shape)}, not a list of sizes")
-    checksum = Checksum(_crc(stored, described.get("crc32")), stored.nbytes)
+    checksum = Checksum(stored.offset, stored.nbytes, _crc(stored, described.get("crc32")))
     tensor = replace(stored, storage=storage, shape=tuple(shape), checksum=checksum)
     expected = _nbytes(tensor)
     if expected != stored.nbytes:

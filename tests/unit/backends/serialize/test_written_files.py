@@ -30,7 +30,7 @@ from headrace_engine.models.tokenizer import load_tokenizer
 from headrace_engine.models.weights import read_tensor
 from headrace_engine.native import Format
 from support.models.damage import cut_end, edit_header, overwrite, refusal
-from support.models.tiny_models import make_tiny_gguf, make_tiny_qwen2
+from support.models.tiny_models import FAMILIES, make_tiny_family, make_tiny_gguf, make_tiny_qwen2
 
 AS_IS = Storage(ComputeDtype.AUTO)
 CODED = {"INT8": Storage(ComputeDtype.AUTO, WeightQuant.INT8), "INT4": Storage(ComputeDtype.AUTO, WeightQuant.INT4, 32)}
@@ -120,6 +120,21 @@ def test_codes_are_those_of_a_model_quantized_at_install(source: ModelFiles, tmp
             assert np.allclose(scales, rows.scales, rtol=0 if coded.scale_bits == 32 else 2**-10, atol=1e-7)
             assert (offsets is None) == (rows.offsets is None) == (kind is Format.INT8)
         assert np.array_equal(found[name].numpy(), expected)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_is_written_and_read(family: str, tmp_path: Path) -> None:
+    """Also those whose files hold several matrices in one tensor."""
+    source = open_model(str(make_tiny_family(tmp_path / "source", family)))
+    for quant, storage in {"NONE": AS_IS, **CODED}.items():
+        write(source, tmp_path / quant, storage)
+        files = open_model(str(tmp_path / quant))
+        assert files.spec == source.spec
+        found, expected = values(files), values(source)
+        assert found.keys() == expected.keys()
+        for name, tensor in expected.items():
+            most = 0.0 if quant == "NONE" or tensor.dim() == 1 else float(tensor.abs().max()) / 7
+            assert float((found[name] - tensor).abs().max()) <= most
 
 
 @pytest.mark.parametrize("group", GROUPS)
