@@ -231,7 +231,7 @@ class TestWhichFiles:
         assert files.tensors["embed"].stored.file.name == "small.safetensors"
         assert "'tiny'" in refusal(path, file_prefix="tiny")
 
-    def test_a_directory_without_written_files_is_not_of_our_own_format(self, llama: Path) -> None:
+    def test_other_files_are_not_of_our_own_format(self, llama: Path) -> None:
         assert "no .asmodel file" in refusal(llama, format=ModelFormat.HEADRACE)
         assert "means a .asmodel file" in refusal(llama / "model.safetensors", format=ModelFormat.HEADRACE)
 
