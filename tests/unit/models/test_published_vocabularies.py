@@ -11,13 +11,16 @@ import gguf
 import pytest
 from headrace_engine.errors import BadModel
 from headrace_engine.models.vocabulary.gguf import build_tokenizer
+from headrace_engine.models.vocabulary.splitting import SPLITTINGS, pre_tokenizer
 from support.models.published_vocabularies import published_ids, unpack
 from support.models.template_corpus import LLAMA_CPP, llama_cpp_package, tokenizer_files
 
 MODELS = f"{LLAMA_CPP}/vendor/llama.cpp/models"
 KINDS = {
-    **dict.fromkeys(["gpt-2", "llama-bpe", "llama-spm", "phi-3", "qwen2", "refact", "starcoder"], ""),
-    **dict.fromkeys(["command-r", "deepseek-coder", "deepseek-llm", "falcon", "mpt", "qwen35"], "tokenizer.ggml.pre"),
+    **dict.fromkeys(
+        ["command-r", "gpt-2", "llama-bpe", "llama-spm", "phi-3", "qwen2", "qwen35", "refact", "starcoder"], ""
+    ),
+    **dict.fromkeys(["deepseek-coder", "deepseek-llm", "falcon", "mpt"], "tokenizer.ggml.pre"),
     **dict.fromkeys(["bert-bge", "gemma-4"], "tokenizer.ggml.model"),
 }
 """All vocabularies that come with ids; those that are not supported with the key that a refusal names."""
@@ -116,3 +119,16 @@ def test_t4_published_tokenizers_agree(all_vocabularies: Path, tmp_path: Path) -
         special = next(token.content for token in ours.get_added_tokens_decoder().values())
         texts = [*plain, *(f"{special}{text}" for text in plain), *(f"{text}{special} {text}" for text in plain)]
         assert [text for text in texts if _ids(ours, text) != _ids(theirs, text)] == [], name
+
+
+@pytest.mark.soak
+def test_splittings_are_those_of_published_tokenizers(tmp_path: Path) -> None:
+    """The parts of texts by our name for a splitting, and by the tokenizer.json of the model."""
+    from tokenizers import Tokenizer
+
+    corpus = json.loads(Path(__file__).with_name("smollm2_ids.json").read_text(encoding="utf-8"))
+    texts = [entry["text"] for entry in corpus]
+    names = {"deepseek_v3": "deepseek-v3", "gpt4o": "gpt-4o"}
+    for name, content in tokenizer_files(tmp_path, names, "tokenizer.json"):
+        theirs, ours = Tokenizer.from_str(content.decode()).pre_tokenizer, pre_tokenizer(SPLITTINGS[names[name]])
+        assert [text for text in texts if ours.pre_tokenize_str(text) != theirs.pre_tokenize_str(text)] == [], name

@@ -13,6 +13,28 @@ _CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _LLAMA3 = _CONTRACTION + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}" + _REST
 _QWEN2 = _CONTRACTION + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}" + _REST
+_QWEN35 = (
+    _CONTRACTION + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_SLASHES = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+def _cased(ending: str, digits: str) -> str:
+    """Return a pattern of words that capitals end, with an ending that may follow."""
+    begin = r"[^\r\n\p{L}\p{N}]?"
+    words = f"{begin}{_UPPER}*{_LOWER}+{ending}|{begin}{_UPPER}+{_LOWER}*{ending}"
+    return f"{words}|{digits}{_SLASHES}"
+
+
+_TEKKEN, _GPT4O = _cased("", r"\p{N}"), _cased(f"{_CONTRACTION}?", r"\p{N}{1,3}")
+_DEEPSEEK3 = (
+    r"\p{N}{1,3}",
+    "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+    r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +42,14 @@ class Splitting:
     """A way to split text.
 
     Attributes:
-        pattern: regular expression of the parts; "" means GPT-2's own pattern.
+        patterns: regular expressions of the parts, applied one after the other; none means GPT-2's own pattern.
         single_digits: digits are separated before the pattern is applied.
         composes: text is normalized to NFC first.
         takes_whole: a part that is in the vocabulary becomes its id, regardless of the merges.
         adds_bos: default for whether text begins with the begin-of-sequence token.
     """
 
-    pattern: str = ""
+    patterns: tuple[str, ...] = ()
     single_digits: bool = False
     composes: bool = False
     takes_whole: bool = False
@@ -36,7 +58,9 @@ class Splitting:
 
 _GPT2 = Splitting()
 _DIGITS = Splitting(single_digits=True)
-_LLAMA3_SPLITTING = Splitting(_LLAMA3, takes_whole=True, adds_bos=True)
+_LLAMA3_SPLITTING = Splitting((_LLAMA3,), takes_whole=True, adds_bos=True)
+_CL100K = Splitting((_LLAMA3,))
+_QWEN2_SPLITTING = Splitting((_QWEN2,), composes=True)
 
 SPLITTINGS: Mapping[str, Splitting] = {
     "default": _GPT2,
@@ -47,8 +71,21 @@ SPLITTINGS: Mapping[str, Splitting] = {
     "llama3": _LLAMA3_SPLITTING,
     "llama-v3": _LLAMA3_SPLITTING,
     "llama-bpe": _LLAMA3_SPLITTING,
-    "smaug-bpe": Splitting(_LLAMA3),
-    "qwen2": Splitting(_QWEN2, composes=True),
+    "smaug-bpe": _CL100K,
+    "dbrx": _CL100K,
+    "glm4": _CL100K,
+    "chatglm-bpe": _CL100K,
+    "falcon3": _LLAMA3_SPLITTING,
+    "pixtral": _LLAMA3_SPLITTING,
+    "tekken": Splitting((_TEKKEN,), takes_whole=True, adds_bos=True),
+    "gpt-4o": Splitting((_GPT4O,)),
+    "llama4": Splitting((_GPT4O,)),
+    "deepseek-v3": Splitting(_DEEPSEEK3),
+    "command-r": _DIGITS,
+    "olmo": _GPT2,
+    "qwen2": _QWEN2_SPLITTING,
+    "deepseek-r1-qwen": _QWEN2_SPLITTING,
+    "qwen35": Splitting((_QWEN35,)),
 }
 """Ways to split by the value of `tokenizer.ggml.pre`."""
 
@@ -60,7 +97,6 @@ def pre_tokenizer(splitting: Splitting) -> Any:
     steps: list[Any] = []
     if splitting.single_digits:
         steps.append(pre_tokenizers.Digits(individual_digits=True))
-    if splitting.pattern:
-        steps.append(pre_tokenizers.Split(Regex(splitting.pattern), behavior="isolated"))
-    steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not splitting.pattern))
+    steps += [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in splitting.patterns]
+    steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not splitting.patterns))
     return pre_tokenizers.Sequence(steps) if len(steps) > 1 else steps[0]
