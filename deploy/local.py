@@ -22,7 +22,7 @@ from typing import NoReturn
 from headrace import Client, HeadraceError
 from headrace.model_types import ModelInfo
 from local_servers import LocalError, refuse_taken, servers
-from terminal import Step, say, tell
+from terminal import Step, print_about, print_line
 from tied import tie
 
 MODEL = "smol"
@@ -96,7 +96,7 @@ class Signals:
             faulthandler.dump_traceback_later(_END_LIMIT, exit=True)  # Whatever hangs; the servers are tied to it.
             raise Signalled(number)
         if number == signal.SIGINT:
-            tell("headrace:", "ended at once")
+            print_about("headrace:", "ended at once")
             os._exit(128 + number)  # The servers are tied to this process.
 
 
@@ -146,7 +146,7 @@ def serve_model(client: Client) -> None:
     assert effective is not None, "a running model has an effective config"
     cache = "on" if effective.config["enable_prefix_cache"] else "off"
     size = f"{effective.kv_tokens:,} tokens of KV cache ({effective.kv_bytes / 2**30:.1f} GiB)"
-    tell(MODEL, f"ready in {step.seconds:.1f} s: {size}, prefix cache {cache}")
+    print_about(MODEL, f"ready in {step.seconds:.1f} s: {size}, prefix cache {cache}")
 
 
 def _show_progress(client: Client, step: Step) -> None:
@@ -181,7 +181,7 @@ def answer(client: Client, prompt: str) -> None:
         finally:
             _write("\n")
     if texts.queue.finish_reason == "MAX_LENGTH":
-        tell("headrace:", f"the answer was cut at {MAX_NEW_TOKENS} tokens, the limit of `make run`")
+        print_about("headrace:", f"the answer was cut at {MAX_NEW_TOKENS} tokens, the limit of `make run`")
 
 
 def _write(text: str) -> None:
@@ -217,10 +217,10 @@ def run(options: argparse.Namespace) -> None:
             threading.Thread(target=_cut, args=(gone, client), daemon=True).start()
             serve_model(client)
             if options.prompt is None:
-                tell("prompt", SAMPLE)
+                print_about("prompt", SAMPLE)
             answer(client, SAMPLE if options.prompt is None else options.prompt)
         if options.prompt is None:
-            say(HOW_TO.format(model=MODEL, address=address))
+            print_line(HOW_TO.format(model=MODEL, address=address))
             gone.wait()
 
 
@@ -290,7 +290,7 @@ def main() -> int:
     except BrokenPipeError:
         return 0
     except (LocalError, HeadraceError) as error:
-        tell("headrace:", str(error))
+        print_about("headrace:", str(error))
         return 1
     return 0
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from terminal import Step, tell
+from terminal import Step, print_about
 
 HOST = "127.0.0.1"
 DRAIN_LIMIT = 5
@@ -77,7 +77,7 @@ class Server:
             self._listening.wait()
         if self._address is None:
             raise LocalError(f"{self.name} did not start: {'; '.join(self._errors[-3:]) or self.manner_of_end}")
-        tell(self.name, f"listening on {self._address}")
+        print_about(self.name, f"listening on {self._address}")
         return self._address
 
     @property
@@ -99,7 +99,7 @@ class Server:
     def see_off(self, seconds: float) -> None:
         """Wait for the end, and kill the process if it does not come in time."""
         if not self._ended.wait(seconds):
-            tell(self.name, f"did not end in {_GRACE:.0f} s: killing it")
+            print_about(self.name, f"did not end in {_GRACE:.0f} s: killing it")
             self._process.kill()
             self._ended.wait(_LAST_GRACE)  # A process blocked in the kernel outlives even that.
 
@@ -122,11 +122,11 @@ class Server:
             self._address = event["address"]
             self._listening.set()
         elif event.get("event") == "draining" and (event.get("requests") or event.get("streams")):
-            tell(self.name, draining(event))
+            print_about(self.name, draining(event))
         elif event.get("level") in (_ERRORS if self._ending else _WARNINGS + _ERRORS):
             self._errors.append(sentence(event))
             if self._listening.is_set():  # Before that, the reader of `address` raises it.
-                tell(self.name, sentence(event))
+                print_about(self.name, sentence(event))
 
 
 def _event(line: str) -> Mapping[str, Any]:
@@ -237,10 +237,10 @@ def _end(started: Sequence[Server]) -> None:
     if not running:
         return
     names = " and ".join(server.name for server in running)
-    tell("headrace:", f"stopping: waiting for {names}, at most {_GRACE:.0f} s; Ctrl-C ends them at once")
+    print_about("headrace:", f"stopping: waiting for {names}, at most {_GRACE:.0f} s; Ctrl-C ends them at once")
     limit = time.monotonic() + _GRACE
     for server in running:
         server.ask_to_end()
     for server in running:
         server.see_off(max(0.0, limit - time.monotonic()))
-    tell("headrace:", "stopped")
+    print_about("headrace:", "stopped")

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-from terminal import Step, tell
+from terminal import Step, print_about
 
 
 def run(words: str, command: Sequence[str]) -> int:
@@ -27,7 +27,7 @@ def run(words: str, command: Sequence[str]) -> int:
                 signal.signal(number, pass_on)
         signal.signal(signal.SIGINT, lambda *_: None)  # The terminal sends it to the command, too.
         status = process.wait()
-    tell("headrace:", f"{words}: {'done in' if status == 0 else 'failed after'} {step.seconds:.0f} s")
+    print_about("headrace:", f"{words}: {'done in' if status == 0 else 'failed after'} {step.seconds:.0f} s")
     return status if status >= 0 else 128 - status
 
 

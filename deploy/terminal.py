@@ -17,15 +17,15 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 30.0
 """Seconds between two lines of one step."""
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """Print a line, unless the terminal is gone. Safe in threads and signal handlers."""
     with contextlib.suppress(OSError):
         os.write(_STDERR, f"{text}\n".encode(errors="backslashreplace"))
 
 
-def tell(who: str, text: str) -> None:
+def print_about(who: str, text: str) -> None:
     """Print a line about one component."""
-    say(f"{who:<11} {text}")
+    print_line(f"{who:<11} {text}")
 
 
 class Step:
@@ -54,10 +54,10 @@ class Step:
         self._detail = detail
         if what != self._what:
             self._what = what
-            tell(self._who, what)
+            print_about(self._who, what)
 
     def __enter__(self) -> Self:
-        tell(self._who, self._what)
+        print_about(self._who, self._what)
         self._ticker.start()
         return self
 
@@ -72,4 +72,4 @@ class Step:
         while not self._ended.wait(pause):
             pause = min(2 * pause, _LONGEST_PAUSE)
             words = [self._what, self._detail, f"{self.seconds:.0f} s"]
-            tell(self._who, ", ".join(word for word in words if word))
+            print_about(self._who, ", ".join(word for word in words if word))

@@ -72,5 +72,5 @@ def measurement(about: str | None) -> argparse.ArgumentParser:
         about: description of what it measures: the module's docstring.
     """
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--no-write", dest="write", action="store_false", help="leave the files as they are")
+    parser.add_argument("--no-write", dest="write", action="store_false", help="print only; write no files")
     return parser

@@ -166,7 +166,7 @@ def one_thread_a_core() -> int:
 def _arguments() -> argparse.Namespace:
     parser = measurement(__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART")
-    parser.add_argument("--rounds", type=int, default=5, help="of each workload; default %(default)d")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of each workload; default %(default)d")
     return parser.parse_args()
 
 

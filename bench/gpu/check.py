@@ -162,9 +162,9 @@ def _test() -> int:
 def main() -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--predict", action="store_true", help="write the floors for an H100, and measure nothing")
+    parser.add_argument("--predict", action="store_true", help="only write what an H100 could do at best")
     parser.add_argument("--device", choices=("cuda", "sim"), default="cuda")
-    parser.add_argument("--results", type=Path, help="with --device sim: where the JSON goes")
+    parser.add_argument("--results", type=Path, help="with --device sim: file for the JSON")
     arguments = parser.parse_args()
     if arguments.predict:
         predict()

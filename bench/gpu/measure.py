@@ -145,10 +145,10 @@ def _open(device: str, results: Path) -> Target:
 def main() -> int:
     """Measure the requested parts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; none: the page alone is written")
+    parser.add_argument("parts", nargs="*", help=f"parts to measure: {', '.join(PARTS)}; none: only write the page")
     parser.add_argument("--device", choices=("cuda", "sim"), default="cuda")
-    parser.add_argument("--results", type=Path, help="with --device sim: where the JSON goes")
-    parser.add_argument("--again", action="store_true", help="measure also what has been measured")
+    parser.add_argument("--results", type=Path, help="with --device sim: file for the JSON")
+    parser.add_argument("--again", action="store_true", help="also repeat cases that were measured")
     arguments = parser.parse_args()
     on_card = arguments.device == "cuda"
     if unknown := [part for part in arguments.parts if part not in PARTS]:

@@ -56,11 +56,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("words", nargs="*")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--isa", type=lambda name: Isa[name.upper()], default=Isa.NONE)
-    parser.add_argument("--against", type=Path, nargs="+", default=[], help="folders of other libcore_cpu.so")
-    parser.add_argument("--seconds", type=float, default=0.5, help="for each op")
-    parser.add_argument("--realtime", action="store_true", help="at real-time priority, which needs the right to it")
-    parser.add_argument("--no-steps", dest="steps", action="store_false", help="leave whole steps out")
-    parser.add_argument("--json", type=Path, help="also write the lines there")
+    parser.add_argument(
+        "--against", type=Path, nargs="+", default=[], help="folders of other libcore_cpu.so to compare"
+    )
+    parser.add_argument("--seconds", type=float, default=0.5, help="seconds for each op")
+    parser.add_argument("--realtime", action="store_true", help="run at real-time priority, which needs the permission")
+    parser.add_argument("--no-steps", dest="steps", action="store_false", help="measure single ops only")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     return parser.parse_args()
 
 

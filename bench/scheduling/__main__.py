@@ -46,7 +46,7 @@ def main() -> None:
     """Measure, and write the results."""
     parser = measurement(__doc__)
     parser.add_argument("--before", type=Path, help="checkout of an earlier commit, installed (make .venv/.installed)")
-    parser.add_argument("--simulate", action="store_true", help="measure no engine")
+    parser.add_argument("--simulate", action="store_true", help="only simulate; measure no engine")
     given = parser.parse_args()
     load = os.getloadavg()[0]
     costs = measured_costs()

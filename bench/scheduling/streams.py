@@ -61,7 +61,7 @@ class Seen:
 def main() -> None:
     """Measure, and write the results."""
     parser = measurement(__doc__)
-    parser.add_argument("--seconds", type=float, default=8, help="of each part")
+    parser.add_argument("--seconds", type=float, default=8, help="seconds of each part")
     given = parser.parse_args()
     seconds = given.seconds
     with (

@@ -106,7 +106,7 @@ class Servers:
 def main() -> None:
     """Measure, print and write the results."""
     parser = measurement(__doc__)
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each scenario; default %(default)g")
+    parser.add_argument("--seconds", type=float, default=10.0, help="seconds of each scenario; default %(default)g")
     arguments = parser.parse_args()
     load = os.getloadavg()[0]
     with running_servers() as servers:

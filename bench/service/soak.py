@@ -66,7 +66,7 @@ class Reading:
 def main() -> int:
     """Measure, print and write the results. Return 1 if a process grows more than it may."""
     parser = measurement(__doc__)
-    parser.add_argument("--requests", type=int, default=8_000, help="default %(default)s")
+    parser.add_argument("--requests", type=int, default=8_000, help="number of requests; default %(default)s")
     arguments = parser.parse_args()
     began, reading = time.monotonic(), Reading()
     with servers() as (gateway, processes):
