@@ -156,7 +156,7 @@ def test_a_long_step_tells_its_seconds_until_it_ends(
 ) -> None:
     lines: list[str] = []
     monkeypatch.setattr(terminal, "_FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(terminal, "say", lines.append)
+    monkeypatch.setattr(terminal, "print_line", lines.append)
     with terminal.Step("smol", "loading") as step:
         wait_until(lambda: len(lines) >= 2, "nothing was told")
         step.now("loading", "5 of 9 MB")
