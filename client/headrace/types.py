@@ -121,6 +121,19 @@ class GeneratedElements:
 
 
 @dataclass(frozen=True, slots=True)
+class Embedding:
+    """The embedding of a prompt.
+
+    Attributes:
+        values: the vector, of the model's hidden size.
+        prompt_token_count: number of prompt tokens.
+    """
+
+    values: list[float]
+    prompt_token_count: int
+
+
+@dataclass(frozen=True, slots=True)
 class PromptLogprobs:
     """Prompt logprobs of consecutive prompt tokens.
 

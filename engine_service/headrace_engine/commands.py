@@ -140,6 +140,8 @@ class AddSequence:
         interrupt_policy: RETURN ends it with INTERRUPTED where RESUME would preempt it for lack of blocks.
         use_speculation: its ids may be drafted.
         prompt_logprobs: report prompt logprobs, with this many top logprobs; None: do not.
+        pooled: report the sum of the last hidden states of the prompt's tokens from this one on; None: do not. Not
+            together with prompt_logprobs.
         prompt_reported: index of the first prompt token to report: an earlier core reported those before it.
         tensors: report the vectors of each token.
     """
@@ -167,6 +169,7 @@ class AddSequence:
     interrupt_policy: InterruptPolicy = InterruptPolicy.RESUME
     use_speculation: bool = True
     prompt_logprobs: int | None = None
+    pooled: int | None = None
     prompt_reported: int = 0
     tensors: bool = False
 

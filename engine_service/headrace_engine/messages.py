@@ -111,6 +111,22 @@ class Drafts:
 
 
 @dataclass(frozen=True, slots=True)
+class PooledPiece:
+    """The sum of last hidden states of consecutive prompt tokens of a sequence.
+
+    Attributes:
+        position: index of the first token in the prompt.
+        end: index after the last.
+        states: little-endian float64, of the hidden size.
+    """
+
+    key: int
+    position: int
+    end: int
+    states: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """A sequence ended in the core. Its last token, if the step sampled one, is in the same StepOutput."""
 
@@ -132,6 +148,7 @@ class StepOutput:
         top_logprobs: the logprob of each of them.
         tensors: bytes of the vectors of each token, as `Sampled.tensors`; empty if no row requested them.
         prompts: prompt logprobs; those of a prompt are complete before its first token.
+        pooled: sums of last hidden states; those of a prompt are complete before its first token.
         drafts: of the sequences that had any.
         scheduled: sequences that are in a step for the first time.
         preempted: sequences that were preempted for lack of blocks.
@@ -148,6 +165,7 @@ class StepOutput:
     top_logprobs: list[float] = field(default_factory=list)
     tensors: list[bytes] = field(default_factory=list)
     prompts: list[PromptPiece] = field(default_factory=list)
+    pooled: list[PooledPiece] = field(default_factory=list)
     drafts: list[Drafts] = field(default_factory=list)
     scheduled: list[Scheduled] = field(default_factory=list)
     preempted: list[int] = field(default_factory=list)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.result_types import PromptLogprobs, RequestStat, SequenceView
@@ -78,6 +79,7 @@ class StartRequest:
         resume: what the earlier engine delivered; None: there was none.
         content: digest of the message without `attempt` and `resume`; equal content means an equal request.
         caller: the client that sent it.
+        pooling: pool the last hidden states of the prompt; None: do not.
     """
 
     model_name: str
@@ -90,11 +92,27 @@ class StartRequest:
     owner: str = ""
     content: bytes = b""
     caller: str = ""
+    pooling: Pooling | None = None
 
     @property
     def party(self) -> str:
         """The party that its share of common resources is charged to: its owner, else the caller."""
         return self.owner or self.caller
+
+
+class Pooling(StrEnum):
+    """How the last hidden states of a prompt become one vector."""
+
+    LAST = "LAST"
+    MEAN = "MEAN"
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """The vector of a prompt, and the number of the prompt's tokens."""
+
+    values: Sequence[float]
+    prompt_token_count: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,16 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
         async with aclosing(stream):
             await self._pass_on(first, stream, context)
 
+    async def Embed(self, request: wire.EmbedRequest, context: Context) -> Any:
+        """Place the prompts on one engine, and forward its answer."""
+        self._calls.refuse_if_draining()
+        forward = Forward(context)
+
+        async def begin(engine: Engine) -> Any:
+            return await forward.ask(engine, engine.requests.Embed, request)
+
+        return await self._router.place(request.model_name, begin)
+
     async def _pass_on(self, first: Any, stream: AsyncIterator[Any], context: Context) -> None:
         """Forward a Generate stream. Failures after the first token carry no RetryInfo: a retry would repeat tokens."""
         tokens = 0

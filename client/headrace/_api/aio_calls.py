@@ -101,6 +101,7 @@ class AsyncRequestCalls(AsyncModelCalls):
 
     start_request = awaited_as(StartCalls.start_request, tuple[str, AsyncResultQueue])
     open_queue = awaited_as(StartCalls.open_queue, AsyncResultQueue)
+    embed = awaited(RequestCalls.embed)
     generate = answering(StartCalls.generate, AsyncTextStream)
     stop_request = awaited(RequestCalls.stop_request)
     release_request = awaited(RequestCalls.release_request)

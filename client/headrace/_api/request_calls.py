@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Literal
+
 from headrace_proto.v1 import request_pb2
 from headrace_proto.v1 import request_service_pb2 as wire
 
@@ -9,9 +12,10 @@ from headrace._api.model_calls import ModelCalls
 from headrace._base.retry import ONCE
 from headrace._values import calls
 from headrace._values.calls import REQUESTS
-from headrace._values.convert import get_request_answer, request_of, sequence_of
+from headrace._values.convert import embeddings_of, get_request_answer, request_of, sequence_of
 from headrace._values.fill import fill
-from headrace.types import RequestInfo, SequenceInfo
+from headrace._values.prompt import Prompt
+from headrace.types import Embedding, RequestInfo, SequenceInfo
 
 
 class RequestCalls(ModelCalls):
@@ -19,6 +23,41 @@ class RequestCalls(ModelCalls):
 
     A request is identified by its handle, an opaque string. `timeout` is in seconds; None is the client's timeout.
     """
+
+    def embed(
+        self,
+        model: str,
+        prompts: str | Sequence[Prompt],
+        *,
+        pooling: Literal["LAST", "MEAN"] = "LAST",
+        normalize: bool = True,
+        add_special_tokens: bool | None = None,
+        priority: int | None = None,
+        timeout: float | None = None,
+    ) -> list[Embedding]:
+        """Return the embeddings of prompts: the model's last hidden states, after the final norm, pooled.
+
+        The engine computes the prompts as it computes requests, together with others, and keeps nothing of them.
+
+        Args:
+            model: name of a running model.
+            prompts: at most 64, each text, token ids or messages; or one text.
+            pooling: "LAST": the state of the last token; "MEAN": the mean of the states of all tokens.
+            normalize: divide each vector by its length (its Euclidean norm).
+            add_special_tokens: texts only: add what the tokenizer puts at begin and end; None: the tokenizer's own.
+            priority: higher is served first; None: 0.
+            timeout: seconds; None: the client's timeout.
+
+        Raises:
+            InvalidRequestError: a field or a prompt is invalid, or there are none or too many.
+            NotFoundError: no such model.
+            StateError: the model is not running.
+            OverloadedError: too many requests are waiting.
+            UnavailableError: no server could serve the call in time.
+        """
+        fields = {"pooling": pooling, "normalize": normalize, "priority": priority}
+        request = calls.embed(model, prompts, add_special_tokens=add_special_tokens, fields=fields)
+        return self._quick_call(f"{REQUESTS}/Embed", request, wire.EmbedResponse, embeddings_of, timeout)
 
     def stop_request(self, handle: str, *, timeout: float | None = None) -> list[SequenceInfo]:
         """Stop a request and return its sequences once they have ended. Generated tokens stay readable.

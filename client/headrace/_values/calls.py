@@ -116,6 +116,25 @@ def serialize_model(name: str, path: str, *, fields: Mapping[str, Any]) -> model
     return model_service_pb2.SerializeModelRequest(config=config)
 
 
+def embed(
+    model: str, prompts: str | Sequence[Prompt], *, add_special_tokens: bool | None, fields: Mapping[str, Any]
+) -> request_service_pb2.EmbedRequest:
+    """Return the message that computes embeddings.
+
+    Args:
+        fields: pooling, normalize and priority.
+
+    Raises:
+        InvalidRequestError: a value has the wrong type, or a prompt that is no text has add_special_tokens.
+    """
+    request = request_service_pb2.EmbedRequest()
+    fill(request, {"model_name": model, **fields})
+    options = {"add_special_tokens": add_special_tokens}
+    for prompt in [prompts] if isinstance(prompts, str) else prompts:
+        set_prompt(request.inputs.add(), prompt, text=None, ids=None, messages=None, options=options)
+    return request
+
+
 def get_request(
     handle: str | None,
     *,

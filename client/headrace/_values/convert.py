@@ -55,6 +55,11 @@ def error_of(end: request_pb2.EndRecord, request_id: str = "") -> HeadraceError 
     return error_from_status(end.error, request_id=request_id) if end.HasField("error") else None
 
 
+def embeddings_of(answer: request_service_pb2.EmbedResponse) -> list[types.Embedding]:
+    """Return the embeddings in an answer."""
+    return [types.Embedding(list(each.values), each.prompt_token_count) for each in answer.embeddings]
+
+
 def top_logprobs(logprobs: request_pb2.Logprobs) -> list[list[tuple[int, float]]]:
     """Return [token][top] (id, logprob) from the wire's flat lists."""
     top = logprobs.top_count

@@ -1,4 +1,4 @@
-"""Optional outputs of a step besides its tokens: prompt logprobs and tensors."""
+"""Optional outputs of a step besides its tokens: prompt logprobs, tensors, and sums of last hidden states."""
 
 from __future__ import annotations
 
@@ -19,16 +19,19 @@ Score = Callable[[list[int], list[SequenceStep]], list[Sampled]]
 Vectors = Callable[[int, int], bytes]
 """Return the vectors of a token, given its index among the sampled ones and the last id of its row."""
 
+Pool = Callable[[int, int], bytes]
+"""Return the sum of the last hidden states of rows of the batch, from the first to before the last, as float64."""
+
 
 def wants_extras(steps: Sequence[SequenceStep]) -> bool:
-    """Return True if a step requests prompt logprobs or tensors."""
-    return any(step.prompt_logprobs is not None or step.tensors for step in steps)
+    """Return True if a step requests any of them."""
+    return any(step.prompt_logprobs is not None or step.tensors or step.pooled is not None for step in steps)
 
 
 def collect_extras(
-    steps: Sequence[SequenceStep], sampled: Iterable[Sampled], score: Score, at_once: int, vectors: Vectors
+    steps: Sequence[SequenceStep], sampled: Iterable[Sampled], score: Score, at_once: int, vectors: Vectors, pool: Pool
 ) -> list[Sampled]:
-    """Return one result for each step with `sampling` or `prompt_logprobs`.
+    """Return one result for each step that `has_result`.
 
     Args:
         sampled: results of the steps with `sampling`.
@@ -36,6 +39,7 @@ def collect_extras(
     """
     forced_rows, tokens = _prompt_logprobs(steps, score, at_once), enumerate(sampled)
     answers = []
+    begin = 0
     for step in steps:
         answer = Sampled(None)
         if step.sampling is not None:
@@ -44,8 +48,11 @@ def collect_extras(
                 answer = replace(answer, tensors=vectors(number, step.token_ids[-1]))
         if step.prompt_logprobs is not None:
             answer = _add_prompt_logprobs(answer, list(islice(forced_rows, len(step.prompt_logprobs.ids))))
+        if step.pooled is not None:
+            answer = replace(answer, pooled=pool(begin + step.pooled, begin + len(step.token_ids)))
         if step.has_result:
             answers.append(answer)
+        begin += len(step.token_ids)
     return answers
 
 

@@ -108,6 +108,7 @@ class SequenceStep:
         processing: final changes to the logits, which cannot allow an id that was masked before. None: none.
         prompt_logprobs: requests prompt logprobs; None: none.
         tensors: return the vectors of the row that samples.
+        pooled: index of the first of token_ids whose last hidden states to sum, to the last one; None: none.
         sampled_at: row of the previously launched step that samples the id to compute, from 0; `token_ids` then holds
             one placeholder. None: the ids are known.
     """
@@ -123,12 +124,13 @@ class SequenceStep:
     processing: Processing | None = None
     prompt_logprobs: PromptIds | None = None
     tensors: bool = False
+    pooled: int | None = None
     sampled_at: int | None = None
 
     @property
     def has_result(self) -> bool:
         """True if the step returns a result for this row."""
-        return self.sampling is not None or self.prompt_logprobs is not None
+        return self.sampling is not None or self.prompt_logprobs is not None or self.pooled is not None
 
 
 @dataclass(slots=True)  # Frozen ones take twice as long to make, and there is one for every row.
@@ -144,6 +146,7 @@ class Sampled:
         prompt_logprobs: the prompt logprobs that the row requested.
         tensors: if requested, two vectors of the hidden size as little-endian float32, of the token that was
             computed: its embedding, and its last hidden state, after the final norm, which the head multiplies.
+        pooled: the sum that the row's `pooled` requested, after the final norm, as little-endian float64.
     """
 
     token_id: int | None
@@ -152,6 +155,7 @@ class Sampled:
     top: Sequence[tuple[int, float]] = ()
     prompt_logprobs: PromptLogprobs | None = None
     tensors: bytes = b""
+    pooled: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,11 +229,10 @@ class Runner(ABC):
     def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
         """Compute all steps as one mixed batch.
 
-        Appends keys and values to the blocks, and returns one Sampled for each step that has `sampling` or
-        `prompt_logprobs`, in order. Several steps may belong to one sequence if the plan has speculation: each starts
-        where the one before it ends, and reads what that one appends. Logits for prompt logprobs are computed some
-        rows at a time, never all at once. A row whose logits are not finite gives a Sampled with an error and affects
-        no other row.
+        Appends keys and values to the blocks, and returns one Sampled for each step that `has_result`, in order.
+        Several steps may belong to one sequence if the plan has speculation: each starts where the one before it ends,
+        and reads what that one appends. Logits for prompt logprobs are computed some rows at a time, never all at once.
+        A row whose logits are not finite gives a Sampled with an error and affects no other row.
         """
 
     def launch(self, steps: Sequence[SequenceStep]) -> InFlightStep:

@@ -154,6 +154,7 @@ def _row(start: int, count: int, blocks: tuple[int, ...]) -> SequenceStep:
         masked_ids=(1,),
         prompt_logprobs=PromptIds(0, (0,) * min(count, _MAX_PROMPT_LOGPROBS), _SAMPLING.top_logprobs),
         tensors=True,
+        pooled=0,
     )
 
 

@@ -18,6 +18,7 @@ from headrace_engine.engine.models.registry import ModelRegistry
 from headrace_engine.engine.models.serializing import Serializer, Serializing
 from headrace_engine.engine.models.statistics_view import devices_of, engine_stat
 from headrace_engine.engine.requests.admission import Admission
+from headrace_engine.engine.requests.embeddings import Embeddings
 from headrace_engine.engine.requests.reading import Reading, page_of
 from headrace_engine.engine.requests.registry import RequestRegistry
 from headrace_engine.engine.results.statistics import Clock
@@ -27,7 +28,15 @@ from headrace_engine.engine.sessions.sessions import Sessions
 from headrace_engine.engine.work.pools import WorkPools
 from headrace_engine.errors import Unavailable, quoted
 from headrace_engine.model_types import ModelDescription, ModelProgress, ModelView, SerializedModel, ServerInfo
-from headrace_engine.request_types import AcceptedRequest, Chat, Detokenized, RequestView, StartRequest, Tokenized
+from headrace_engine.request_types import (
+    AcceptedRequest,
+    Chat,
+    Detokenized,
+    Embedding,
+    RequestView,
+    StartRequest,
+    Tokenized,
+)
 from headrace_engine.result_types import Elements, FinishReason, ReadResult, SequenceView
 from headrace_engine.stat_types import EngineStat
 
@@ -64,6 +73,7 @@ class Engine:
         self._admission = Admission(self._registry, self._models.get, self._refuse_while_draining, clock)
         self.sessions = Sessions(self._registry.find, self._loads)
         self._reading = Reading(self.sessions.streams)
+        self._embeddings = Embeddings(self._admission.accept, self._registry, self._reading)
 
     def _loads(self) -> list[ModelLoad]:
         return model_loads(self._models.all(), draining=self._draining)
@@ -242,6 +252,15 @@ class Engine:
                     yield None, index, result
         finally:
             await self.release_request(accepted.handle, request.owner)
+
+    async def embed(self, requests: Sequence[StartRequest], *, normalize: bool) -> list[Embedding]:
+        """Return the embedding of each prompt, all of one model. Cancelling the call stops them.
+
+        Raises:
+            HeadraceError: as `start_request`; InvalidArgument names the input.
+        """
+        effective = self._models.get(requests[0].model_name).effective
+        return await self._embeddings.compute(requests, effective.config.max_length, normalize=normalize)
 
     def engine_stats(self, model_name: str = "") -> list[EngineStat]:
         """Return the statistics of one model, or of all."""

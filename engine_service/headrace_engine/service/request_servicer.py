@@ -13,7 +13,7 @@ from headrace_engine.engine.engine import Engine
 from headrace_engine.errors import HeadraceError
 from headrace_engine.result_types import ReadResult
 from headrace_engine.service.convert.codec import read_seconds
-from headrace_engine.service.convert.prompt import generate_request, start_request
+from headrace_engine.service.convert.prompt import embed_requests, generate_request, start_request
 from headrace_engine.service.convert.refusals import required
 from headrace_engine.service.convert.results import (
     ACCEPTED,
@@ -113,6 +113,17 @@ class RequestServicer(RequestServiceServicer):
                 error.message += f". This call broke off after {tokens} tokens: a new call starts from the beginning"
                 error.retry_after = None
             raise
+
+    async def Embed(self, request: wire.EmbedRequest, context: Any) -> wire.EmbedResponse:
+        """Return the embeddings of prompts. Cancelling the call stops them."""
+        starts = await by_size(self._engine.pools, embed_requests, request)
+        normalize = request.normalize if request.HasField("normalize") else True
+        found = await self._engine.embed(starts, normalize=normalize)
+        return wire.EmbedResponse(
+            embeddings=[
+                wire.Embedding(values=each.values, prompt_token_count=each.prompt_token_count) for each in found
+            ]
+        )
 
 
 def _length(result: ReadResult | None) -> int:

@@ -22,7 +22,7 @@ PROMPTS = ["Hello river", "Why", "The city"]
 
 def make(tiny: Path, **arguments: Any) -> ed.vSurge:
     model = ed.AutoEasyDeLModelForCausalLM.from_pretrained(str(tiny), num_threads=1)
-    return ed.vSurge.create_odriver(model, None, max_concurrent_decodes=2, max_length=256, **arguments)
+    return ed.vSurge.create_odriver(model, None, max_concurrent_decodes=2, max_length=8192, **arguments)
 
 
 @pytest.fixture(scope="module")

@@ -107,7 +107,7 @@ def test_many_changes_grow_the_buffers(model_path: Path) -> None:
 def test_prompts_and_tokens_tell_what_the_oracle_tells(model_path: Path) -> None:
     plan = plan_for(model_path)
     ids = [3, 90, 41, 7, 7, 260, 18]
-    step = SequenceStep(ids, 0, (0,), GREEDY, prompt_logprobs=PromptIds(0, ids[1:], 2), tensors=True)
+    step = SequenceStep(ids, 0, (0,), GREEDY, prompt_logprobs=PromptIds(0, ids[1:], 2), tensors=True, pooled=2)
     oracle = ready(torch.make_runner(replace(on_cpu(plan), dtype=ComputeDtype.FLOAT32)))
     (expected,), (got,) = oracle.run([step]), ready(sim.make_runner(plan)).run([step])
     assert expected.prompt_logprobs is not None
@@ -115,6 +115,8 @@ def test_prompts_and_tokens_tell_what_the_oracle_tells(model_path: Path) -> None
     assert np.allclose(got.prompt_logprobs.logprobs, expected.prompt_logprobs.logprobs, atol=4 * ROUNDING["bfloat16"])
     vectors = [np.frombuffer(sampled.tensors, dtype="<f4") for sampled in (got, expected)]
     assert np.linalg.norm(vectors[0] - vectors[1]) < 0.05 * np.linalg.norm(vectors[1])
+    sums = [np.frombuffer(sampled.pooled) for sampled in (got, expected)]
+    assert np.linalg.norm(sums[0] - sums[1]) < 0.05 * np.linalg.norm(sums[1])
 
 
 def test_blocks_go_to_host_memory_and_come_back(model_path: Path) -> None:

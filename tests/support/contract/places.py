@@ -19,6 +19,7 @@ ASYNC = {
     "test_stops.py": ("inprocess-async", "gateway-async"),
     "test_candidates.py": ("gateway-async",),
     "test_prompt_logprobs.py": ("gateway-async",),
+    "test_embeddings.py": ("inprocess-async", "gateway-async"),
 }
 """Files whose tests also run with the asynchronous client, and their paths."""
 

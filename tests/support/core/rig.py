@@ -13,7 +13,7 @@ from headrace_engine.core.scheduling.drafters import Drafter
 from headrace_engine.core.scheduling.pace import Pace
 from headrace_engine.core.speculation.row_costs import RowCosts
 from headrace_engine.core.warmup import start_up
-from headrace_engine.messages import CoreMessage, Ended, PromptPiece, StepBegun, StepOutput
+from headrace_engine.messages import CoreMessage, Ended, PooledPiece, PromptPiece, StepBegun, StepOutput
 from headrace_engine.stat_types import CoreStat
 
 from support.core.simulated import GREEDY, SimulatedRunner, expected, make_plan, tiny_vocabulary
@@ -74,6 +74,7 @@ class Rig:
         self.fetched: dict[int, int] = {}
         self.preempted: list[int] = []
         self.prompt_logprobs: dict[int, list[tuple[float, list[int]]]] = {}
+        self.pooled: dict[int, list[PooledPiece]] = {}
         self.vectors: dict[int, list[bytes]] = {}
         self.outputs: list[StepOutput] = []
         self.begun: list[list[int]] = []
@@ -159,6 +160,10 @@ class Rig:
         self.outputs.append(message)
         for piece in message.prompts:
             self._note_piece(piece)
+        for pooled in message.pooled:
+            assert pooled.key not in self.ended
+            assert len(self.tokens[pooled.key]) == len(self.requests[pooled.key].generated)
+            self.pooled.setdefault(pooled.key, []).append(pooled)
         for key, tensors in zip(message.keys, message.tensors, strict=bool(message.tensors)):
             self.vectors.setdefault(key, []).append(tensors)
         for key, token in zip(message.keys, message.token_ids, strict=True):

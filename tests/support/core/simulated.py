@@ -71,6 +71,11 @@ def vectors(context: Sequence[int]) -> bytes:
     return blake2b(array("q", context).tobytes()).digest()
 
 
+def state_sum(ids: Sequence[int], first: int, end: int) -> float:
+    """Return the sum of the last hidden states, each a single number, of some tokens of a sequence."""
+    return float(sum((ids[place] + 1) * (place + 1) for place in range(first, end)))
+
+
 def expected_scores(prompt: Sequence[int], top: int) -> list[tuple[float, list[int]]]:
     """Return the log-probability of each prompt token but the first, and the most likely ids at its position."""
     return [(score(prompt[:place], token), [token + i for i in range(top)]) for place, token in enumerate(prompt)][1:]
@@ -213,7 +218,10 @@ class SimulatedRunner(Runner):
             return Sampled(None, error="logits are not finite")
         drawn = Sampled(None) if step.sampling is None else self._draw(step, step.sampling, context)
         tensors = vectors(context) if step.tensors else b""
-        return replace(drawn, prompt_logprobs=self._prompt_logprobs(step, context), tensors=tensors)
+        pooled = b""
+        if step.pooled is not None:
+            pooled = array("d", [state_sum(context, step.start + step.pooled, len(context))]).tobytes()
+        return replace(drawn, prompt_logprobs=self._prompt_logprobs(step, context), tensors=tensors, pooled=pooled)
 
     def _context(self, step: SequenceStep) -> list[int]:
         """Return the ids of a sequence as stored in the pool."""
@@ -252,11 +260,10 @@ class SimulatedRunner(Runner):
             _require(bool(step.token_ids), "a row without tokens")
             _require(end < self.plan.max_length, f"a row ends at {end}")
             _require(len(step.blocks) * self.plan.block_size >= end, "a table too short")
-            end = 0 if step.prompt_logprobs is None else step.prompt_logprobs.first + len(step.prompt_logprobs.ids)
-            _require(
-                step.prompt_logprobs is None or 0 <= step.prompt_logprobs.first < end <= len(step.token_ids),
-                "bad prompt_logprobs",
-            )
+            asked = step.prompt_logprobs
+            last = 0 if asked is None else asked.first + len(asked.ids)
+            _require(asked is None or 0 <= asked.first < last <= len(step.token_ids), "bad prompt_logprobs")
+            _require(step.pooled is None or 0 <= step.pooled < len(step.token_ids), "bad pooling")
             _require(len(set(step.blocks)) == len(step.blocks), "a block twice in a table")
             _require(all(0 <= block < self._num_blocks for block in step.blocks), "a block outside the pool")
             for position in range(step.start, end):

@@ -100,6 +100,28 @@ def test_prompt_and_vectors_are_those_of_transformers(family, models, opened):
     )
 
 
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2"])
+@pytest.mark.parametrize("first", [0, 12, 69])
+def test_states_are_summed_from_a_token_on(family, first, models, opened):
+    """In chunks and beside others, with and without a sampled token."""
+    runner, ids = opened(models[family]), random_ids(70, seed=6)
+    with torch.inference_mode():
+        found = reference(models[family])(torch.tensor([ids]), output_hidden_states=True)
+    expected = found.hidden_states[-1][0, first:].double().sum(0).numpy()
+    total = np.zeros(HIDDEN)
+    for start in range(0, 70, 23):
+        part = SequenceStep(ids[start : start + 23], start, range(8), GREEDY if start + 23 >= 70 else None)
+        steps = [SequenceStep([5, 6], 0, [20], GREEDY), whole(random_ids(9, seed=3), block=24), part]
+        pooled = max(0, first - start) if first < start + len(part.token_ids) else None
+        *others, answer = runner.run([*steps[:2], replace(part, pooled=pooled)]) + [None] * (
+            not part.sampling and pooled is None
+        )
+        assert [other.pooled for other in others] == [b"", b""]
+        if pooled is not None:
+            total += np.frombuffer(answer.pooled)
+    np.testing.assert_allclose(total, expected, rtol=0, atol=2e-3)
+
+
 def test_chunks_and_neighbours_change_nothing(models, opened):
     """In float32: alone at once, in chunks of any size, and beside others that ask for nothing or for more."""
     runner, ids = opened(models["llama"]), random_ids(41, seed=2)
@@ -186,12 +208,12 @@ def test_no_more_rows_than_allowed_have_logits_at_once(models, opened, monkeypat
     seen = []
     original = extra_outputs.collect_extras
 
-    def counted(steps, drawn, score, at_once, vectors):
+    def counted(steps, drawn, score, at_once, *others):
         def counting(rows, forced):
             seen.append(len(rows))
             return score(rows, forced)
 
-        return original(steps, drawn, counting, at_once, vectors)
+        return original(steps, drawn, counting, at_once, *others)
 
     for module in ("cpu.runner", "torch.sampling.extra_outputs"):
         monkeypatch.setattr(f"headrace_engine.backends.{module}.collect_extras", counted)

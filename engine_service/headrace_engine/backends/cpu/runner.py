@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
+
 from headrace_engine.backends.cpu.batch import CpuBatch
 from headrace_engine.backends.cpu.host_blocks import HostBlocks
 from headrace_engine.backends.cpu.loading import LoadedModel, load_model
@@ -132,8 +134,11 @@ class CpuRunner(ModelRunner[LoadedModel]):
             embedding: bytes = model.embedding.row(token_id).tobytes()
             return embedding + bytes(selected[number].tobytes())
 
+        def pool(first: int, last: int) -> bytes:
+            return bytes(states[first:last].sum(axis=0, dtype=np.float64).tobytes())
+
         return collect_extras(
-            steps, sampled, lambda rows, forced: scorer.run(states[rows], forced), scorer.rows, vectors
+            steps, sampled, lambda rows, forced: scorer.run(states[rows], forced), scorer.rows, vectors, pool
         )
 
     def _allocated(self, blocks: int) -> Memory:

@@ -55,7 +55,8 @@ class Sequence:
         ngrams: its ids as the n-gram look-up knows them; None before the first look-up.
         checked: guesses of its ids; None before the first.
         processed: the ids last passed to its logits processors.
-        prompt_reported: index of the next prompt token whose logprob is to be reported; token 0 has none.
+        prompt_reported: index of the next prompt token whose logprob, or last hidden state, is to be reported; token 0
+            has no logprob.
         follows: the changes to its logits, or what it reports of a token, depend on its ids.
         plain: it requests nothing but tokens sampled from the model's own logits.
     """
@@ -94,7 +95,7 @@ class Sequence:
         self.report_prompt()
         ruled = request.rules is not None or self.guide is not None or bool(request.processors)
         self.follows = ruled or request.tensors
-        self.plain = not self.follows and request.prompt_logprobs is None
+        self.plain = not self.follows and request.prompt_logprobs is None and request.pooled is None
 
     @property
     def key(self) -> int:
@@ -148,8 +149,9 @@ class Sequence:
 
     @property
     def reports_prompt(self) -> bool:
-        """True if prompt logprobs are still to be reported, so that all of the prompt is computed, cached or not."""
-        return self.request.prompt_logprobs is not None and self.prompt_reported < self.prompt_length
+        """True if logprobs or last hidden states of the prompt are still to be reported: then all of it is computed."""
+        asked = self.request.prompt_logprobs is not None or self.request.pooled is not None
+        return asked and self.prompt_reported < self.prompt_length
 
     @property
     def may_draft(self) -> bool:
@@ -181,11 +183,12 @@ class Sequence:
         return FinishReason.MAX_LENGTH if generated >= self.request.max_new else None
 
     def report_prompt(self) -> None:
-        """Report prompt logprobs, from the start or from where an earlier core stopped."""
-        self.prompt_reported = max(1, self.request.prompt_reported)
+        """Report what is requested of the prompt, from the start or from where an earlier core stopped."""
+        first = 1 if self.request.pooled is None else self.request.pooled
+        self.prompt_reported = max(first, self.request.prompt_reported)
 
     def skip_prompt(self) -> None:
-        """Leave prompt logprobs to the leader of the group."""
+        """Leave what is reported of the prompt to the leader of the group."""
         self.prompt_reported = self.prompt_length
 
     def note_launch(self, count: int, row: int | None) -> None:
@@ -234,16 +237,24 @@ class Sequence:
         samples = step.sampling is not None
         if samples and (self.request.rules is not None or self.guide is not None):
             step = self._with_rules(step)
-        wanted = self._wanted_prompt_logprobs(step) if self.reports_prompt else None
+        wanted, pooled = self._wanted_prompt_logprobs(step), self._pooled(step)
         processing = self._processing() if samples and self.request.processors else None
-        return replace(step, processing=processing, prompt_logprobs=wanted, tensors=samples and self.request.tensors)
+        tensors = samples and self.request.tensors
+        return replace(step, processing=processing, prompt_logprobs=wanted, pooled=pooled, tensors=tensors)
 
     def _wanted_prompt_logprobs(self, step: SequenceStep) -> PromptIds | None:
         """Return the prompt logprobs to request: those not reported yet, even if the row is recomputed."""
         first, last = self.prompt_reported, min(step.start + len(step.token_ids) + 1, self.prompt_length)
-        if first >= last:
+        if self.request.prompt_logprobs is None or first >= last:
             return None
-        return PromptIds(first - 1 - step.start, self.ids[first:last], self.request.prompt_logprobs or 0)
+        return PromptIds(first - 1 - step.start, self.ids[first:last], self.request.prompt_logprobs)
+
+    def _pooled(self, step: SequenceStep) -> int | None:
+        """Return the first token of a row whose last hidden states to sum: those not reported yet."""
+        end = min(step.start + len(step.token_ids), self.prompt_length)
+        if self.request.pooled is None or self.prompt_reported >= end:
+            return None
+        return self.prompt_reported - step.start
 
     def _processing(self) -> Processing:
         """Return the input of its logits processors, copying only the new ids."""

@@ -15,7 +15,7 @@ from headrace_engine.core.scheduling.sequence import Sequence
 from headrace_engine.core.steps.step_output import prompt_piece, step_output
 from headrace_engine.errors import in_words
 from headrace_engine.guided.guide import Guide, GuideFailed
-from headrace_engine.messages import Drafts, Ended, PromptPiece
+from headrace_engine.messages import Drafts, Ended, PooledPiece, PromptPiece
 from headrace_engine.result_types import FinishReason
 from headrace_engine.stat_types import CoreStat
 
@@ -33,6 +33,7 @@ class Outcome:
         self._link = link
         self._sampled: list[tuple[int, Sampled]] = []
         self._prompts: list[PromptPiece] = []
+        self._pooled: list[PooledPiece] = []
         self._drafts: list[Drafts] = []
         self._ended: list[Ended] = []
         self._published = CoreStat()
@@ -84,8 +85,9 @@ class Outcome:
         stat = self._scheduler.stat
         if not (schedule.rows or schedule.scheduled or self._ended or stat != self._published):
             return
-        output = step_output(schedule, self._sampled, self._prompts, self._drafts, self._ended, stat, seconds)
-        self._sampled, self._prompts, self._drafts, self._ended = [], [], [], []
+        parts = self._prompts, self._pooled, self._drafts, self._ended
+        output = step_output(schedule, self._sampled, *parts, stat, seconds)
+        self._sampled, self._prompts, self._pooled, self._drafts, self._ended = [], [], [], [], []
         self._published = stat
         self._link.send(output)
 
@@ -112,8 +114,10 @@ class Outcome:
     def _apply_result(self, sequence: Sequence, result: Sampled) -> None:
         if result.prompt_logprobs is not None:
             self._report_prompt(sequence, result.prompt_logprobs)
-            if sequence.remaining:
-                return
+        if result.pooled:
+            self._report_states(sequence, result.pooled)
+        if (result.prompt_logprobs is not None or result.pooled) and sequence.remaining:
+            return
         if self._take_token(sequence, result.token_id):
             self._sampled.append((sequence.key, result))
 
@@ -132,6 +136,11 @@ class Outcome:
     def _report_prompt(self, sequence: Sequence, found: PromptLogprobs) -> None:
         self._prompts.append(prompt_piece(sequence.key, sequence.prompt_reported, found))
         sequence.prompt_reported += len(found.logprobs)
+
+    def _report_states(self, sequence: Sequence, states: bytes) -> None:
+        end = min(sequence.computed, sequence.prompt_length)
+        self._pooled.append(PooledPiece(sequence.key, sequence.prompt_reported, end, states))
+        sequence.prompt_reported = end
 
     def _advance_guide(self, sequence: Sequence, guide: Guide, token_id: int) -> None:
         try:

@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace_engine.core.runner import PromptLogprobs, Sampled
 from headrace_engine.core.scheduling.schedule import Schedule
-from headrace_engine.messages import Drafts, Ended, PromptPiece, StepOutput
+from headrace_engine.messages import Drafts, Ended, PooledPiece, PromptPiece, StepOutput
 from headrace_engine.stat_types import CoreStat
 
 
@@ -16,6 +16,7 @@ def step_output(
     schedule: Schedule,
     sampled: Sequence[tuple[int, Sampled]],
     prompts: list[PromptPiece],
+    pooled: list[PooledPiece],
     drafts: list[Drafts],
     ended: list[Ended],
     stat: CoreStat,
@@ -33,6 +34,7 @@ def step_output(
         **_tops(sampled),
         tensors=_tensors(sampled),
         prompts=prompts,
+        pooled=pooled,
         drafts=drafts,
         scheduled=schedule.scheduled,
         preempted=schedule.preempted,

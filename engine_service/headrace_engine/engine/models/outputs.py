@@ -14,7 +14,7 @@ from headrace_engine.engine.results.sequence import Sequence
 from headrace_engine.engine.results.statistics import Clock, SequenceTimes, StepHistory
 from headrace_engine.engine.results.token_details import Top
 from headrace_engine.errors import Internal
-from headrace_engine.messages import Ended, PromptPiece, Scheduled, StepBegun, StepOutput
+from headrace_engine.messages import Ended, PooledPiece, PromptPiece, Scheduled, StepBegun, StepOutput
 from headrace_engine.result_types import FinishReason, PrefixReuse
 
 _REMEMBERED = 64
@@ -132,6 +132,8 @@ class Outputs:
                 self._live[drafts.key].times.accepted += drafts.accepted
         if output.prompts:
             self._add_prompt_logprobs(output.prompts)
+        if output.pooled:
+            self._add_states(output.pooled)
         touched = self._append(output, now)
         self.history.add(output, len(output.keys) - len(touched))
         stopped = [sequence.key for sequence in touched if sequence.log.end is not None]
@@ -188,6 +190,12 @@ class Outputs:
             sequence = self._live.get(piece.key)
             if sequence is not None and sequence.prompt is not None:
                 sequence.prompt.add(piece)
+
+    def _add_states(self, pieces: Iterable[PooledPiece]) -> None:
+        for piece in pieces:
+            sequence = self._live.get(piece.key)
+            if sequence is not None and sequence.states is not None:
+                sequence.states.add(piece)
 
     def _append(self, output: StepOutput, now: float) -> list[Sequence]:
         touched = []

@@ -180,5 +180,6 @@ class Recovery:
     def _continued(self, sequence: Sequence) -> AddSequence:
         command = self._outputs.command(sequence)
         generated = (*command.generated, *sequence.log.ids)
-        reported = 0 if sequence.prompt is None else sequence.prompt.position
+        log = sequence.prompt or sequence.states
+        reported = 0 if log is None else log.position
         return replace(command, key=sequence.key, generated=generated, prompt_reported=reported)

@@ -32,15 +32,19 @@ from headrace_engine.engine.requests.start_sequences import (
     prompt_tops,
 )
 from headrace_engine.engine.results.budget import Need, Reservations
+from headrace_engine.engine.results.pooled_states import PooledStates
 from headrace_engine.engine.results.prompt_log import PromptLog, prompt_log_bytes
 from headrace_engine.engine.results.statistics import Clock, SequenceTimes
 from headrace_engine.errors import FailedPrecondition, InvalidArgument, Unavailable, quoted
 from headrace_engine.model_types import ModelState
-from headrace_engine.request_types import AcceptedRequest, StartRequest
+from headrace_engine.request_types import AcceptedRequest, Pooling, StartRequest
 from headrace_engine.result_types import FinishReason
 
 MAX_REQUEST_ID = 128
 """Maximum length of a request_id, in characters."""
+
+_NUMBER = 8
+"""Bytes of a number of a pooled vector."""
 
 MAX_OWNER = 256
 """Maximum length of an owner's name, in characters: every request and key retains it."""
@@ -119,15 +123,14 @@ class Admission:
         prompt = await tokenize(start, self._open(start.model))
         # Long prompts, many words and large grammars take long: the model may have been stopped in the meantime.
         resolved = await resolve_config(start, self._open(start.model), prompt)
-        self._open(start.model)
-        reserved = self._reserve(start, resolved)
+        reserved = self._reserve(start, resolved, self._open(start.model))
         return self._enqueue(start, resolved, reserved)
 
     def _open(self, model: Model) -> Prepared:
         self._check_open()
         return _prepared(model)
 
-    def _reserve(self, start: Start, resolved: Resolved) -> _Reserved:
+    def _reserve(self, start: Start, resolved: Resolved, prepared: Prepared) -> _Reserved:
         """Check queue and deadline, and reserve the maximum bytes of the results and the request's payload."""
         model, generation, length = start.model, resolved.generation, len(resolved.prompt.ids)
         left = [len(one.delivered_ids) for one in resolved.resumed if not one.ended]
@@ -139,9 +142,10 @@ class Admission:
         times = partial(SequenceTimes, start.arrival, length)
         plan = SequencePlan(start.request, generation.effective, resolved.options, openings, resolved.decoding, times)
         tops = prompt_tops(generation, model.effective.vocab_size)
+        vector = 0 if start.request.pooling is None else _NUMBER * prepared.files.spec.hidden_size
         reserved = self._registry.budget.reserve(
             (start.request.owner, model.name),
-            _need(plan, generation, length, tops),
+            _need(plan, generation, length, tops, vector),
             model.effective.config.max_result_bytes or 0,
             partial(time_to_budget, model, self._registry.of_owner(start.request.owner, model.name), self._clock()),
         )
@@ -158,6 +162,11 @@ class Admission:
             if reserved.tops is not None:
                 prompt = PromptLog(resolved.prompt.ids, reserved.tops, reserved.bytes.prompt)
             sequences = new_sequences(model, reserved.plan, prompt, reserved.bytes)
+            if start.request.pooling is not None:
+                length = len(resolved.prompt.ids)
+                first = 0 if start.request.pooling is Pooling.MEAN else length - 1
+                sequences.shown[0].states = PooledStates(first, length)
+                common = replace(common, pooled=first)
             serial, leases = self._registry.new_serial(), self._registry.leases
             request = Request(owner, serial, model, accepted, sequences.shown, leases, sequences.best_of)
             begin(model, sequences, generation, replace(common, owner=start.request.party))
@@ -184,16 +193,16 @@ class Admission:
         )
 
 
-def _need(plan: SequencePlan, generation: Generation, prompt_length: int, tops: int | None) -> Need:
-    """Return the maximum size of a request's results and payload."""
+def _need(plan: SequencePlan, generation: Generation, prompt_length: int, tops: int | None, vector: int) -> Need:
+    """Return the maximum size of a request's results and payload, with the bytes of a pooled vector."""
     payload = payload_size(generation.effective, prompt_length, generation.max_new, plan.count)
     need = Need(
         generation.max_new,
         plan.count,
         plan.computed_options,
         count_field=plan.count_field,
-        payload=payload.bytes,
-        payload_ended=payload.ended_bytes,
+        payload=payload.bytes + vector,
+        payload_ended=payload.ended_bytes + vector,
         payload_field=payload.largest,
     )
     return need if tops is None else replace(need, prompt_bytes=prompt_log_bytes(prompt_length, tops), prompt_tops=tops)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headrace_engine.engine.results.budget import PayloadReservation, Reservation
+from headrace_engine.engine.results.pooled_states import PooledStates
 from headrace_engine.engine.results.prompt_log import PromptLog
 from headrace_engine.engine.results.result_log import ResultLog
 from headrace_engine.engine.results.statistics import SequenceTimes
@@ -21,6 +22,9 @@ class Sequence:
         prompt: prompt logprobs of its request; None: not requested.
         reservation: bytes reserved for its log, owned by it; None: it is not computed, and adopts a candidate's later.
         payload: reservation for the payload of its request, shared by all of its sequences.
+
+    Attributes:
+        states: the pooled last hidden states of its prompt; None: not requested.
     """
 
     def __init__(
@@ -41,6 +45,7 @@ class Sequence:
         self.decoder = decoder
         self.times = times
         self.prompt = prompt
+        self.states: PooledStates | None = None
         self._reservation = reservation
         self._payload = payload
 

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 
-from headrace_proto.v1 import generation_pb2, request_pb2
+from headrace_proto.v1 import generation_pb2, request_pb2, request_service_pb2
 from headrace_proto.v1.engine_service_pb2 import TokenizeRequest
-from headrace_proto.v1.request_service_pb2 import GenerateRequest, StartRequestRequest
+from headrace_proto.v1.request_service_pb2 import EmbedInput, EmbedRequest, GenerateRequest, StartRequestRequest
 
 from headrace_engine.engine.config.field_checks import NOT_YET
 from headrace_engine.engine.config.fields import GENERATION
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import GenerationConfig
-from headrace_engine.request_types import Chat, ChatMessage, ResumedSequence, StartRequest, ToolCall
+from headrace_engine.request_types import Chat, ChatMessage, Pooling, ResumedSequence, StartRequest, ToolCall
 from headrace_engine.service.convert.callers import caller
 from headrace_engine.service.convert.codec import Codec
 from headrace_engine.service.convert.config import GENERATION_CONFIG
@@ -30,6 +30,15 @@ from headrace_engine.service.convert.sizes import (
 
 _CONTENT_EXCLUDES = ("request_id", "handover", "attempt", "resume", "owner")
 """Fields that are ignored when two starts are compared; some are the request's key."""
+
+MAX_INPUTS = 64
+"""Maximum number of prompts of one Embed: the vectors of the widest models fit into one message."""
+
+_POOLINGS = {
+    request_service_pb2.POOLING_UNSPECIFIED: Pooling.LAST,
+    request_service_pb2.POOLING_LAST: Pooling.LAST,
+    request_service_pb2.POOLING_MEAN: Pooling.MEAN,
+}
 
 _TOOL_CALL = Codec(ToolCall, generation_pb2.ToolCall)
 
@@ -67,6 +76,35 @@ def generate_request(message: GenerateRequest | StartRequestRequest) -> StartReq
     )
 
 
+def embed_requests(message: EmbedRequest) -> list[StartRequest]:
+    """Convert an Embed: one request for each input.
+
+    Raises:
+        InvalidArgument: something in it is unknown, missing, or too much.
+    """
+    if not 1 <= len(message.inputs) <= MAX_INPUTS:
+        raise InvalidArgument.field("inputs", f"has {len(message.inputs)} entries; allowed: 1 to {MAX_INPUTS}")
+    for each in message.inputs:
+        refuse_large_chat(each.chat)
+    refuse_unknown(message)
+    pooling = _POOLINGS.get(message.pooling)
+    if pooling is None:
+        raise InvalidArgument.field("pooling", f"= {message.pooling} is not known; allowed: LAST, MEAN")
+    priority = message.priority if message.HasField("priority") else None
+    return [
+        StartRequest(
+            model_name=message.model_name,
+            prompt=_prompt(each),
+            config=GenerationConfig(priority=priority),
+            add_special_tokens=_add_special_tokens(each),
+            owner=message.owner,
+            caller=caller(),
+            pooling=pooling,
+        )
+        for each in message.inputs
+    ]
+
+
 def tokenize_prompt(message: TokenizeRequest) -> tuple[str | Chat, bool | None]:
     """Return the prompt of a Tokenize, and whether special tokens are requested.
 
@@ -94,7 +132,7 @@ def _config(message: StartRequestRequest | GenerateRequest) -> GenerationConfig:
     return GENERATION_CONFIG.to_domain(message.config)
 
 
-def _add_special_tokens(message: StartRequestRequest | GenerateRequest | TokenizeRequest) -> bool | None:
+def _add_special_tokens(message: StartRequestRequest | GenerateRequest | EmbedInput | TokenizeRequest) -> bool | None:
     return message.add_special_tokens if message.HasField("add_special_tokens") else None
 
 
@@ -109,7 +147,7 @@ def _content(message: StartRequestRequest) -> bytes:
     return digest.digest()
 
 
-def _prompt(message: StartRequestRequest | GenerateRequest) -> str | Sequence[int] | Chat:
+def _prompt(message: StartRequestRequest | GenerateRequest | EmbedInput) -> str | Sequence[int] | Chat:
     kind = required(message, "prompt")
     if kind == "text":
         return message.text

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 from headrace_proto.v1 import generation_pb2
+from headrace_proto.v1.request_service_pb2 import EmbedRequest
 
 from headrace_engine.engine.config.field_checks import Field, refuse
 from headrace_engine.engine.work.pools import WorkPools
@@ -82,6 +83,8 @@ def few(ids: Sequence[int]) -> Sequence[int]:
 
 
 def _ids(message: Any) -> int:
+    if isinstance(message, EmbedRequest):
+        return sum(map(_ids, message.inputs))
     return len(message.token_ids.ids) if message.WhichOneof("prompt") == "token_ids" else 0
 
 

@@ -31,6 +31,7 @@ VERBS: list[tuple[str, tuple[Any, ...], dict[str, Any], Any]] = [
     ("detokenize", ("smol", IDS), {}, engine.DetokenizeResponse(text="Hi", pieces=[b"H", b"i"])),
     ("engine_stats", ("smol",), {}, engine.GetEngineStatResponse(stats=[stat_pb2.EngineStat(running=3)])),
     ("server_info", (), {}, engine.GetServerInfoResponse(name="gw")),
+    ("embed", ("smol", ["Hi", IDS, MESSAGES]), {"pooling": "MEAN"}, wire.EmbedResponse(embeddings=[{"values": [0.5]}])),
     ("stop_request", (HANDLE,), {}, wire.StopRequestResponse(sequences=[ended_info(IDS)])),
     ("release_request", (HANDLE,), {}, wire.ReleaseRequestResponse()),
     ("sync_request", (HANDLE,), {}, wire.SyncRequestResponse(requests=[state(HANDLE, ended_info(IDS))])),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from headrace_engine.backends.extra_outputs import collect_extras
@@ -22,7 +23,7 @@ def collect_from_states(
     selected: Tensor,
     embedding: Callable[[int], Tensor],
 ) -> list[Sampled]:
-    """Return one result for each step with `sampling` or `prompt_logprobs`, as `collect_extras`.
+    """Return one result for each step that `has_result`, as `collect_extras`.
 
     Args:
         sampled: results of the steps with `sampling`.
@@ -37,7 +38,10 @@ def collect_from_states(
     def vectors(number: int, token_id: int) -> bytes:
         return _bytes(embedding(token_id)) + _bytes(selected[number])
 
-    return collect_extras(steps, sampled, score, rows_at_once(decoder.vocab_size), vectors)
+    def pool(first: int, last: int) -> bytes:
+        return states[first:last].sum(0, dtype=torch.float64).cpu().numpy().tobytes()
+
+    return collect_extras(steps, sampled, score, rows_at_once(decoder.vocab_size), vectors, pool)
 
 
 def _bytes(vector: Tensor) -> bytes:
