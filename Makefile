@@ -88,6 +88,9 @@ bench-soak: $(VENV)/.tests  ## measure what memory thousands of requests leave; 
 bench-cpu: $(VENV)/.tests $(VENV)/.model  ## measure the cpu backend beside its peers; ONLY="W1 W2" measures parts; writes bench/results/cpu.md
 	@$(BIN)/python -m bench.cpu $(ONLY)
 
+bench-speculation: $(VENV)/.tests $(VENV)/.model  ## measure what speculation gains on a CPU; writes bench/results/speculation.md
+	@$(BIN)/python -m bench.speculation
+
 cuda-all:  ## build core_cuda for the A100, H100, B200 and RTX 50 families; warnings and spilled registers are errors; build/cuda
 	cmake -S csrc -B build/cuda -DCORE_CUDA=ON -DCMAKE_COMPILE_WARNING_AS_ERROR=ON \
 	    -DCMAKE_CUDA_FLAGS=-Xptxas=--warn-on-spills,--warning-as-error

@@ -36,10 +36,12 @@ class Drafting:
         Args:
             reserve: number of blocks to leave to other sequences.
         """
+        most = min(schedule.budget, self._most_rows - len(schedule.rows))
+        if most <= 0:
+            return
         guesses = [self._guess(row.sequence) for row in schedule.rows]
         likelihoods = [self._expect(row.sequence, guess) for row, guess in zip(schedule.rows, guesses, strict=True)]
-        most = min(schedule.budget, self._most_rows - len(schedule.rows))
-        counts = best_counts(likelihoods, max(0, most), self._costs)
+        counts = best_counts(likelihoods, most, self._costs)
         for row, guess, count in zip(schedule.rows, guesses, counts, strict=True):
             if count:
                 row.drafts = list(guess.ids[: tables.make_room(row.sequence, count, reserve)])

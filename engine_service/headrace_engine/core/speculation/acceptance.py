@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_FIRST = 0.5
-"""Likelihood of a kind of guess that was never checked."""
+_FIRST = 0.2
+"""Likelihood of a kind of guess that was never checked: too low for a draft, since checks cost nothing."""
 
 _OF_ALL = 1 / 64
-"""Weight of the newest check in the estimate of a kind, over all sequences."""
+"""Least weight of the newest check in the estimate of a kind, over all sequences."""
 
 _OF_ONE = 1 / 8
-"""Weight of the newest check in the estimate of a kind in one sequence."""
+"""Least weight of the newest check in the estimate of a kind in one sequence."""
+
+_PRIOR = 3
+"""Weight of what is assumed before the first check, in checks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,26 +37,26 @@ class Likelihoods:
     """Likelihood that an id holds if those guessed before it did, by kind of guess.
 
     Args:
-        weight: weight of the newest check.
+        weight: least weight of the newest check; first ones weigh more.
         prior: gives the likelihood of kinds that were not checked yet; None: `_FIRST`.
     """
 
     def __init__(self, weight: float = _OF_ALL, prior: Likelihoods | None = None) -> None:
         self._weight = weight
         self._prior = prior
-        self._known: dict[str, float] = {}
+        self._known: dict[str, tuple[float, int]] = {}
 
     def of(self, kind: str) -> float:
         """Return the likelihood of a kind."""
-        known = self._known.get(kind)
-        if known is None:
-            return _FIRST if self._prior is None else self._prior.of(kind)
-        return known
+        if kind in self._known:
+            return self._known[kind][0]
+        return _FIRST if self._prior is None else self._prior.of(kind)
 
     def note(self, kind: str, held: bool) -> None:
         """Learn from an id of a guess."""
-        before = self.of(kind)
-        self._known[kind] = before + (held - before) * self._weight
+        before, count = self.of(kind), self._known[kind][1] if kind in self._known else 0
+        weight = max(self._weight, 1 / (count + _PRIOR))
+        self._known[kind] = before + (held - before) * weight, count + 1
         if self._prior is not None:
             self._prior.note(kind, held)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from headrace_engine.core.speculation.row_costs import RowCosts
 
-_LEAST_GAIN = 1.05
+_LEAST_GAIN = 1.1
 """Gain in ids per second, by the estimates, below which nothing is drafted."""
 
 

@@ -34,7 +34,7 @@ def test_the_choice_gives_most_ids_per_second(seconds: list[float], data: st.Dat
     rates = [(sequences + sum(ordered[:count])) / costs.of(sequences + count) for count in range(len(ordered) + 1)]
     taken = [chance for row, count in zip(chances, counts, strict=True) for chance in row[:count]]
     rate = (sequences + sum(taken)) / costs.of(sequences + len(taken))
-    assert rate == pytest.approx(max(rates)) or (not taken and max(rates) <= rate * 1.0501)
+    assert rate == pytest.approx(max(rates)) or (not taken and max(rates) <= rate * 1.1001)
 
 
 def test_without_measurements_all_are_chosen() -> None:
@@ -80,11 +80,11 @@ def test_guesses_are_checked_though_not_computed() -> None:
         ids.append(token_id)
         checked.check(ids)
         likely = checked.expect(ids, Guess([token_id + 1, token_id + 2], "likely"))
-    assert first == [0.5, 0.25]
+    assert first == pytest.approx([0.2, 0.04])
     assert likely[0] > 0.95
-    assert shared.of("likely") > 0.5
+    assert shared.of("likely") > 0.9
     assert Checked(shared).expect([1], Guess([2], "likely")) == [shared.of("likely")]
-    assert Checked(shared).expect([1], Guess([2], "other")) == [0.5]
+    assert Checked(shared).expect([1], Guess([2], "other")) == [0.2]
 
 
 def test_the_first_wrong_id_is_the_last_checked() -> None:

@@ -1,0 +1,1 @@
+"""Measures what speculation gains and costs."""
