@@ -50,6 +50,7 @@ class Section:
 SERVICE = Section("service.md", "service", "make bench-service")
 STARTUP = Section("service.md", "startup", "make bench-startup")
 PREFIX = Section("service.md", "prefix", "make bench-prefix")
+ROUTING = Section("routing.md", "routing", "make bench-routing")
 STREAMS = Section("scheduling.md", "streams", "make bench-streams")
 SCHEDULING = Section("scheduling.md", "scheduling", "make bench-scheduling")
 SOAK = Section("memory.md", "soak", "make bench-soak")
@@ -61,7 +62,7 @@ GPU = Section("gpu.md", "gpu", "make gpu-check")
 GPU_PREDICTED = Section("gpu.md", "gpu-predicted", "python -m bench.gpu.check --predict")
 GPU_CASES = Section("gpu.md", "gpu-bench", "make gpu-bench")
 SECTIONS = (
-    *(SERVICE, STARTUP, PREFIX, STREAMS, SCHEDULING, SOAK, ACCURACY, ANSWERS, CPU, SPECULATION),
+    *(SERVICE, STARTUP, PREFIX, ROUTING, STREAMS, SCHEDULING, SOAK, ACCURACY, ANSWERS, CPU, SPECULATION),
     *(GPU, GPU_PREDICTED, GPU_CASES),
 )
 

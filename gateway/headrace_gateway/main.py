@@ -51,6 +51,7 @@ def parse(arguments: Sequence[str] | None = None) -> GatewayOptions:
             drain_limit=given.drain_limit,
             poll_interval=given.poll_interval,
             reflection=given.reflection,
+            affinity=given.affinity,
             log_json=log_json(given.log_format),
             log_level=given.log_level,
         )
@@ -90,6 +91,12 @@ def _parser() -> OneLineParser:
         default=1.0,
         metavar="SECONDS",
         help="interval between health polls of an engine; default 1",
+    )
+    add(
+        "--affinity",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="prefer the engine that has computed the beginning of a prompt; default: on",
     )
     return parser
 

@@ -73,6 +73,7 @@ class GatewayOptions:
         poll_interval: seconds between health polls of an engine.
         poll_timeout: seconds after which an engine that does not answer counts as unreachable.
         reflection: serve gRPC reflection.
+        affinity: prefer the engine that has computed the beginning of a prompt.
         log_json: log JSON rather than readable lines.
         log_level: minimum level of events.
     """
@@ -86,6 +87,7 @@ class GatewayOptions:
     poll_interval: float = 1.0
     poll_timeout: float = 3.0
     reflection: bool = True
+    affinity: bool = True
     log_json: bool = True
     log_level: str = "info"
 

@@ -21,6 +21,7 @@ from headrace_gateway.forwarding.liveness import START_SECONDS
 from headrace_gateway.forwarding.owed_releases import OwedReleases
 from headrace_gateway.forwarding.paging import merged_page
 from headrace_gateway.forwarding.pool import EnginePool
+from headrace_gateway.forwarding.prefixes import pieces
 from headrace_gateway.forwarding.processors import names_of
 from headrace_gateway.forwarding.routing import Router
 from headrace_gateway.sessions.sessions import Sessions
@@ -63,7 +64,8 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
             holder = await self._keys.holder(forward, request) if may_be_known else None
             if holder is None:
                 key = f"{request.request_id}/{request.handover}" if may_be_known else ""
-                return await self._router.place(request.model_name, begin, key, names_of(request.config))
+                names = names_of(request.config)
+                return await self._router.place(request.model_name, begin, key, names, pieces(request))
             with holder.load.placing():
                 return await begin(holder)
 
@@ -77,7 +79,8 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
             return stream, await anext(stream, None)
 
         processors = names_of(request.config)
-        stream, first = await self._router.place(request.model_name, begin, processors=processors)
+        prompt = pieces(request)
+        stream, first = await self._router.place(request.model_name, begin, processors=processors, prompt=prompt)
         async with aclosing(stream):
             await self._pass_on(first, stream, context)
 

@@ -57,7 +57,7 @@ class Gateway:
         self.address = options.listen
         self.calls = LiveCalls()
         self.pool = EnginePool(membership_of(options), interval=options.poll_interval, timeout=options.poll_timeout)
-        self._router = Router(self.pool)
+        self._router = Router(self.pool, affinity=options.affinity)
         self._instance_id = secrets.token_hex(16)
         self.sessions = Sessions(
             options.name, self._instance_id, self._router.of_handle, self.calls, limits or SessionLimits()

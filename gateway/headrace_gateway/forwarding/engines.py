@@ -27,6 +27,7 @@ from headrace_gateway import API_VERSION, status
 from headrace_gateway.forwarding.breaker import Breaker
 from headrace_gateway.forwarding.liveness import LOST_SECONDS, Liveness
 from headrace_gateway.forwarding.load import EngineLoad
+from headrace_gateway.forwarding.prefixes import Prefixes
 from headrace_gateway.forwarding.rewrite import readdress
 from headrace_gateway.options import EngineAddress
 
@@ -125,6 +126,7 @@ class Engine:
         missing: set while it is lost.
         liveness: when it was last heard of.
         breaker: passes over it while it fails what it is given.
+        prefixes: beginnings of prompts that it has probably cached.
         left: time at which it left the gateway's list; None while it is in it.
     """
 
@@ -142,6 +144,7 @@ class Engine:
         self.reached = asyncio.Event()
         self.missing = asyncio.Event()
         self.breaker = Breaker()
+        self.prefixes = Prefixes()
         self.left: float | None = None
         self.liveness = Liveness()
         self._timeout = poll_timeout

@@ -44,6 +44,16 @@ class EngineLoad:
             self.counted(self._now() - REPORT_SECONDS)
         return self._known + self._starting + len(self._started)
 
+    @property
+    def waiting(self) -> int:
+        """Requests in the engine's queue, as last reported."""
+        return sum(load.waiting for load in self._models.values())
+
+    @property
+    def capacity(self) -> int:
+        """Ids that the engine's KV pools hold, as last reported; 0: unknown."""
+        return sum(load.tokens_total for load in self._models.values())
+
     @contextmanager
     def placing(self) -> Iterator[None]:
         """Count a request while it is being started, and after that until the engine's reports include it."""

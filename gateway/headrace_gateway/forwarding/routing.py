@@ -10,12 +10,12 @@ from typing import TypeVar
 
 import grpc
 import structlog
-from headrace_proto.v1 import model_pb2
 
 from headrace_gateway import status
+from headrace_gateway.forwarding.absence import no_engine_for
 from headrace_gateway.forwarding.engines import Engine
 from headrace_gateway.forwarding.pool import EnginePool
-from headrace_gateway.forwarding.processors import no_processing, processing
+from headrace_gateway.forwarding.processors import processing
 from headrace_gateway.status import CallError
 
 T = TypeVar("T")
@@ -38,6 +38,9 @@ MOVES_ON = frozenset(
 
 _NO_TOKENIZER = frozenset({"UNKNOWN_MODEL", "MODEL_NOT_RUNNING", "MODEL_STARTING"})
 """Reasons of an engine that has no tokenizer of the model at the moment."""
+
+ALLOWANCE = 2
+"""Requests that an engine with the beginning of a prompt may have more than the least loaded one."""
 
 _FAULTS = frozenset({"ENGINE_FAULT", "ENGINE_UNREACHABLE"})
 """Reasons that speak against an engine."""
@@ -87,10 +90,12 @@ class Router:
 
     Args:
         pool: the engines.
+        affinity: send a prompt where its beginning was computed before, unless that engine has more to do.
     """
 
-    def __init__(self, pool: EnginePool) -> None:
+    def __init__(self, pool: EnginePool, *, affinity: bool = True) -> None:
         self._pool = pool
+        self._affinity = affinity
         self._turns = itertools.count(1)
 
     def of_handle(self, handle: str) -> Engine:
@@ -106,9 +111,17 @@ class Router:
         return is_handle(handle) and self._pool.has(Handle.parse(handle).engine)
 
     async def place(
-        self, model_name: str, begin: Callable[[Engine], Awaitable[T]], key: str = "", processors: Sequence[str] = ()
+        self,
+        model_name: str,
+        begin: Callable[[Engine], Awaitable[T]],
+        key: str = "",
+        processors: Sequence[str] = (),
+        prompt: Sequence[bytes] = (),
     ) -> T:
         """Start a request on the least loaded engine that runs the model; among equals, round robin.
+
+        One that has computed the beginning of the prompt is preferred where that makes nobody wait: it has no queue,
+        and at most ALLOWANCE requests more than the least loaded one.
 
         With a key, on the engine that every gateway chooses for it, whatever the load. An engine whose core is being
         replaced is tried last: its core may be back by then.
@@ -119,19 +132,22 @@ class Router:
                 if the call did not get through.
             key: start key, so that concurrent starts through several gateways meet on one engine; "": none.
             processors: names of the logits processors that the engine must have.
+            prompt: digests of the prompt's beginnings.
 
         Raises:
             CallError: the engine's failure; a load-related refusal if all refused; or why there is no engine.
         """
         refusals: list[CallError] = []
         tried: set[Engine] = set()
-        while (engine := await self._choose(model_name, tried, key, processors)) is not None:
+        wanted = _Wanted(model_name, key, processors, prompt if self._affinity and not key else ())
+        while (engine := await self._choose(wanted, tried)) is not None:
             tried.add(engine)
             engine.breaker.trying()
             try:
                 with engine.load.placing():
                     answer = await begin(engine)
                 engine.breaker.succeeded()
+                engine.prefixes.hold(prompt, engine.view.instance_id, engine.load.capacity)
                 return answer
             except CallError as error:
                 _judge(engine, error)
@@ -169,28 +185,56 @@ class Router:
         having = [engine for engine in self._pool.reachable() if model_name in engine.view.models]
         return sorted(having, key=lambda engine: (not engine.view.runs(model_name), engine.turn))
 
-    async def _choose(
-        self, model_name: str, tried: Collection[Engine], key: str, processors: Sequence[str]
-    ) -> Engine | None:
+    async def _choose(self, wanted: _Wanted, tried: Collection[Engine]) -> Engine | None:
         """Choose an engine. State may be a second old, so poll all engines before giving up."""
-        engine = self._first(model_name, tried, key, processors)
+        engine = self._first(wanted, tried)
         if engine is None:
             await self._pool.refresh()
-            engine = self._first(model_name, tried, key, processors)
+            engine = self._first(wanted, tried)
         if engine is not None:
             engine.turn = next(self._turns)
         return engine
 
-    def _first(self, model_name: str, tried: Collection[Engine], key: str, processors: Sequence[str]) -> Engine | None:
-        running = processing(self._pool.engines, model_name, processors)
-        able = [engine for engine in running if engine.view.takes(model_name) and engine not in tried]
-        return min(able, key=lambda engine: _rank(engine, model_name, key), default=None)
+    def _first(self, wanted: _Wanted, tried: Collection[Engine]) -> Engine | None:
+        running = processing(self._pool.engines, wanted.model_name, wanted.processors)
+        able = [engine for engine in running if engine.view.takes(wanted.model_name) and engine not in tried]
+        best = min(able, key=lambda engine: _rank(engine, wanted), default=None)
+        return None if best is None else _with_prefix(best, able, wanted)
 
 
-def _rank(engine: Engine, model_name: str, key: str) -> tuple[bool, bool, int, int]:
+@dataclass(frozen=True)
+class _Wanted:
+    """What a request wants of its engine; the attributes are the arguments of `Router.place`."""
+
+    model_name: str
+    key: str
+    processors: Sequence[str]
+    prompt: Sequence[bytes]
+
+
+def _rank(engine: Engine, wanted: _Wanted) -> tuple[bool, bool, int, int]:
     """Sort key of engines: the lowest gets the request."""
-    order = _digest(engine.name, key) if key else engine.load.requests
-    return not engine.breaker.closed, not engine.view.serves(model_name), order, engine.turn
+    order = _digest(engine.name, wanted.key) if wanted.key else engine.load.requests
+    return not engine.breaker.closed, not engine.view.serves(wanted.model_name), order, engine.turn
+
+
+def _with_prefix(best: Engine, able: Sequence[Engine], wanted: _Wanted) -> Engine:
+    """Return the engine that has the longest beginning of the prompt, if none has to wait for that; else `best`."""
+    known = {engine: engine.prefixes.known(wanted.prompt, engine.view.instance_id) for engine in able}
+    if not any(known.values()):
+        return best
+    most = best.load.requests + ALLOWANCE
+    equal = _rank(best, wanted)[:2]
+    free = [
+        engine
+        for engine in able
+        if engine is best or (_rank(engine, wanted)[:2] == equal and _idle(engine) and engine.load.requests <= most)
+    ]
+    return min(free, key=lambda engine: (-known[engine], _rank(engine, wanted)))
+
+
+def _idle(engine: Engine) -> bool:
+    return engine.load.waiting == 0
 
 
 def _judge(engine: Engine, error: CallError) -> None:
@@ -204,51 +248,3 @@ def _judge(engine: Engine, error: CallError) -> None:
 def _digest(name: str, key: str) -> int:
     """Return the rendezvous hash, equal in every gateway: if an engine is lost, only its own keys move."""
     return int.from_bytes(hashlib.blake2b(f"{name}/{key}".encode(), digest_size=8).digest())
-
-
-def no_engine_for(engines: Collection[Engine], model_name: str, processors: Sequence[str] = ()) -> CallError:
-    """Return why no engine can take a request to the model.
-
-    Retryable (NO_ENGINE, MODEL_STARTING) if no engine answers, if an engine ran the model with these logits processors
-    when it last answered, or is about to run it; otherwise the model must be started or installed, or the request
-    changed.
-    """
-    coming = [engine.view.state(model_name) for engine in engines if engine.view.coming(model_name)]
-    taken = any(engine.view.takes(model_name) for engine in engines)
-    if taken and not processing(engines, model_name, processors):
-        # An engine that does not run it yet may have them.
-        return (
-            status.model_starting(model_name, coming[0]) if coming else no_processing(engines, model_name, processors)
-        )
-    views = [engine.view.models.get(model_name) for engine in engines if engine.view.reachable]
-    present = [view for view in views if view is not None]
-    if not any(engine.view.reachable for engine in engines):
-        return status.no_engine(model_name, "no engine answers")
-    if any(engine.view.runs(model_name) for engine in engines):
-        return status.no_engine(model_name, "the engine that ran it does not answer, or is stopping")
-    if coming:
-        return status.model_starting(model_name, max(coming, key=_nearness))
-    if present:
-        nearest = max(present, key=lambda view: _nearness(view.state))
-        return status.model_not_running(model_name, nearest.state, nearest.failure.message)
-    if any(model_name in engine.view.models for engine in engines):
-        return status.no_engine(model_name, "the engine that has it does not answer")
-    if any(engine.view.may_have(model_name) for engine in engines if not engine.view.reachable):
-        return status.no_engine(model_name, "an engine that may have it was not reached yet")
-    return status.unknown_model(model_name, (name for engine in engines for name in engine.view.models))
-
-
-_TOWARDS_RUNNING = (
-    model_pb2.MODEL_STATE_RELEASED,
-    model_pb2.MODEL_STATE_FAILED,
-    model_pb2.MODEL_STATE_STOPPED,
-    model_pb2.MODEL_STATE_STOPPING,
-    model_pb2.MODEL_STATE_INSTALLING,
-    model_pb2.MODEL_STATE_INITIAL,
-    model_pb2.MODEL_STATE_STARTING,
-    model_pb2.MODEL_STATE_RUNNING,
-)
-
-
-def _nearness(state: model_pb2.ModelState) -> int:
-    return _TOWARDS_RUNNING.index(state) if state in _TOWARDS_RUNNING else -1
