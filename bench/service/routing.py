@@ -7,9 +7,9 @@ three openings of 128 ids, and each turn sends all ids so far, the answers among
 ids. Twelve clients take turns at random, the same ones in each run. An engine's batch holds four requests, and its KV
 pool twice what a third of all conversations takes, so that they do not all fit one engine.
 
-Measured of each run: the share of prompt ids that engines took from their caches, as requests report it; requests of the
-busiest engine by the mean of all; and the longest queue that any engine had, looked at every 20 ms. Nothing of this is a
-time. The best possible is simulated: one cache that never forgets holds every block of every prompt and answer so far.
+Measured of each run: the share of prompt ids that engines took from their caches, as requests report it; requests of
+the busiest engine by the mean of all; and the longest queue that any engine had, looked at every 20 ms. Nothing of this
+is a time. The best possible is simulated: one cache that never forgets holds every block of every prompt and answer.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ def measured(gateway: Client, conversations: int, turns: int) -> Run:
 
 
 def _turn(gateway: Client, one: Conversation, run: Run, lock: threading.Lock) -> None:
-    prompt, answer = one.ask(), []
+    prompt = one.ask()
+    answer: list[int] = []
     with lock:
         run.sent.append((prompt, answer))
     config = {"max_new_tokens": ANSWERED, "do_sample": False, "ignore_eos": True}

@@ -79,11 +79,14 @@ class AsyncConnection(BaseConnection):
         self._prepare(request)
         attempts = Attempts(policy or self.policy, self.clock, check_timeout(timeout))
         while True:
-            self.address(request, handle)
+            asked = self.address(request, handle)
             try:
                 return cast(Answer, await self._transport.unary(method, request, timeout=attempts.left))
             except CallError as failure:
-                error, next_address = self.failed(failure, request_id=request_id, handle=handle), failure.instead
+                error, next_address = (
+                    self.failed(failure, request_id=request_id, handle=handle, asked=asked),
+                    failure.instead,
+                )
             await self.clock.sleep(attempts.pause(error, next_address))
             if before_retry is not None:
                 before_retry(attempts.failures)

@@ -27,7 +27,9 @@ def async_handover_of(
         if not connection.ending:
             connection.moves.spawn(_move(connection, handover), "headrace-handover")
 
-    return Handover(request, accepted, move, clock=connection.clock, begun=begun)
+    handover = Handover(request, accepted, move, clock=connection.clock, begun=begun)
+    connection.requests.follow(handover)
+    return handover
 
 
 async def _move(connection: AsyncConnection, handover: Handover) -> None:

@@ -21,7 +21,7 @@ from headrace._base.workers import Workers
 from headrace._streaming.session_driver import SessionDriver
 from headrace._values.refusals import invalid
 from headrace._values.wire_errors import error_from_status
-from headrace.errors import HeadraceError, UnavailableError
+from headrace.errors import EngineLostError, HeadraceError, UnavailableError
 
 Answer = TypeVar("Answer", bound=Message)
 
@@ -71,21 +71,27 @@ class BaseConnection:
         if isinstance(self._transport, Reconnecting):
             self._transport.reconnect()
 
-    def address(self, request: Message, handle: str) -> None:
-        """Set the handle under which a request now runs in a message about it; "" = the message is about none."""
+    def address(self, request: Message, handle: str) -> str:
+        """Set and return the handle under which a request now runs, in a message about it; "" = it is about none."""
+        current = self.requests.current(handle)
         if handle and "handle" in request.DESCRIPTOR.fields_by_name:
-            request.handle = self.requests.current(handle)  # type: ignore[attr-defined]
+            request.handle = current  # type: ignore[attr-defined]
+        return current
 
     @property
     def closed(self) -> bool:
         """True if it was closed, or is being closed."""
         return not self._finalizer.alive
 
-    def failed(self, failure: CallError, *, request_id: str, handle: str) -> HeadraceError:
+    def failed(self, failure: CallError, *, request_id: str, handle: str, asked: str) -> HeadraceError:
         """Return the exception for a failed call: CLIENT_CLOSED if closing ended it, however the transport failed."""
         error = error_from_status(failure.status, request_id=request_id, handle=handle)
         if self.closed and isinstance(error, UnavailableError):
             return error_from_status(client_closed(), request_id=request_id)
+        moved = self.requests.moving(handle) or asked != self.requests.current(handle)
+        if isinstance(error, EngineLostError) and handle and moved:
+            # Another engine has it, or is about to have it, so one of the next attempts will find it there.
+            return UnavailableError(error.message, reason=error.reason, request_id=request_id, details=error.details)
         return error
 
 
@@ -160,11 +166,14 @@ class Connection(BaseConnection):
         self._prepare(request)
         attempts = Attempts(policy or self.policy, self.clock, check_timeout(timeout))
         while True:
-            self.address(request, handle)
+            asked = self.address(request, handle)
             try:
                 return cast(Answer, self._transport.unary(method, request, timeout=attempts.left))
             except CallError as failure:
-                error, next_address = self.failed(failure, request_id=request_id, handle=handle), failure.instead
+                error, next_address = (
+                    self.failed(failure, request_id=request_id, handle=handle, asked=asked),
+                    failure.instead,
+                )
             self.clock.sleep(attempts.pause(error, next_address))
             if before_retry is not None:
                 before_retry(attempts.failures)

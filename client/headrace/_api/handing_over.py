@@ -27,7 +27,9 @@ def handover_of(
     def move(handover: Handover) -> None:
         connection.movers.submit(partial(_move, connection, handover))
 
-    return Handover(request, accepted, move, clock=connection.clock, begun=begun)
+    handover = Handover(request, accepted, move, clock=connection.clock, begun=begun)
+    connection.requests.follow(handover)
+    return handover
 
 
 def _move(connection: Connection, handover: Handover) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from headrace_proto.v1 import request_pb2
 
 from headrace._streaming.feed import BaseFeed
+from headrace._streaming.handover import Handover
 from headrace._streaming.reader import SequenceReader
 
 
@@ -23,6 +24,7 @@ class OpenRequests:
         self._started: dict[str, None] = {}
         self._moved: dict[str, str] = {}
         self._known_as: dict[str, str] = {}
+        self._handovers: weakref.WeakValueDictionary[str, Handover] = weakref.WeakValueDictionary()
         self._feeds: weakref.WeakSet[BaseFeed] = weakref.WeakSet()
         self._orphans: weakref.WeakSet[BaseFeed] = weakref.WeakSet()
         self._client_lives = True
@@ -32,6 +34,17 @@ class OpenRequests:
         """Add a request that this client started."""
         with self._lock:
             self._started[handle] = None
+
+    def follow(self, handover: Handover) -> None:
+        """Add what moves a request to another engine."""
+        with self._lock:
+            self._handovers[handover.handle] = handover
+
+    def moving(self, handle: str) -> bool:
+        """Return whether a request is on its way to another engine."""
+        with self._lock:
+            handover = self._handovers.get(handle)
+        return handover is not None and handover.moving
 
     def holds(self, handle: str) -> bool:
         """Return whether this client started a request and has not released it."""

@@ -11,6 +11,7 @@ import pytest
 from headrace import Client, EngineLostError, FinishReason, ResultQueue, RetryPolicy
 from headrace_proto.v1 import generation_pb2, request_pb2, status_pb2
 from support.clocks.client_clock import FakeClock
+from support.clocks.waiting import LIMIT, wait_until
 from support.scripted.replies import URL, Failure, Hang, packed
 from support.scripted.server import ScriptedServer
 from support.scripted.wire_samples import accepted, end_record, ended, got, running_info, tokens
@@ -189,3 +190,28 @@ def test_a_client_may_do_without(server: ScriptedServer, clock: FakeClock) -> No
     with pytest.raises(EngineLostError, match="the engine is gone"):
         ids_of(client.start_request("smol", "Hi")[1])
     client.close()
+
+
+def test_a_call_follows_a_request_that_moves_meanwhile(client: Client, server: ScriptedServer) -> None:
+    """The engine that is asked first has lost it."""
+    go = threading.Event()
+
+    def start(request: Any) -> Any:
+        assert go.wait(LIMIT)
+        return accepted(SECOND, handover=1)
+
+    server.expect("StartRequest", accepted(FIRST), start)
+    server.expect("GeneratedElements", [tokens(IDS, 0, 3), LOST], when=lambda r: r.handle == FIRST)
+    server.expect("GeneratedElements", [tokens(IDS, 3), ended(IDS)], when=lambda r: r.handle == SECOND)
+    handle, queue = client.start_request("smol", "Hi")
+    server.wait_for("StartRequest", 2)
+
+    def lost(request: Any) -> Any:
+        go.set()
+        wait_until(lambda: queue.GeneratedLength() == len(IDS), "the queue does not go on")
+        return LOST
+
+    server.expect("GetRequest", lost, when=lambda r: r.handle == FIRST)
+    server.expect("GetRequest", got(running_info(), handle=SECOND), when=lambda r: r.handle == SECOND)
+    assert client.get_request(handle).handle == handle
+    assert ids_of(queue) == IDS
