@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,26 @@ def test_memory_is_freed_once_no_model_needs_it(client: Client, tiny: Path) -> N
     with pytest.raises(StateError, match="no such model is in memory; it ends with its engine, or was freed"):
         client.inspect_model(path)
     client.free_serialized_model("copy")
+
+
+def test_no_more_than_eight_models_are_in_memory(client: Client, tiny: Path) -> None:
+    names = [f"copy-{number}" for number in range(8)]
+    for name in names:
+        write(client, name, tiny)
+    with pytest.raises(StateError, match="8 models are in memory, and no more may be") as refused:
+        write(client, "copy-8", tiny)
+    assert refused.value.reason == "OUT_OF_MEMORY"
+    assert write(client, "copy-7", tiny).written
+    for name in names:
+        client.free_serialized_model(name)
+    write(client, "copy-8", tiny)
+    client.free_serialized_model("copy-8")
+
+
+def test_calls_at_once_take_turns(client: Client, tiny: Path, tmp_path: Path) -> None:
+    with ThreadPoolExecutor() as threads:
+        made = list(threads.map(lambda _: write(client, "m", tiny, output_dir=str(tmp_path)), range(3)))
+    assert len(set(made)) == 1
 
 
 def test_nothing_stays_after_an_engine_in_this_process(tiny: Path) -> None:

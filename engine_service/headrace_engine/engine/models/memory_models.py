@@ -12,7 +12,13 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
+from headrace_engine.errors import OutOfMemory
+from headrace_engine.models.loaders.opening import ARCHIVE
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+MOST_IN_MEMORY = 8
+"""Maximum number of models in memory."""
+
 _FOLDER = "headrace-memory-"
 _LOCK = "lock"
 
@@ -37,7 +43,15 @@ class MemoryModels:
         self._freed: set[str] = set()
 
     def open(self, name: str) -> Path:
-        """Return the folder for a model of a name, which is not to be freed any more."""
+        """Return the folder for a model of a name, which is not to be freed any more.
+
+        Raises:
+            OutOfMemory: there are MOST_IN_MEMORY others.
+        """
+        there = {archive.parent.name for archive in self.folder.glob(f"*/*{ARCHIVE}")}
+        if len(there - {name}) >= MOST_IN_MEMORY:
+            text = f"{MOST_IN_MEMORY} models are in memory, and no more may be: free one (FreeSerializedModel)"
+            raise OutOfMemory(text, metadata={"model_name": name})
         self._freed.discard(name)
         if self._lock is None:
             _delete_abandoned(self.folder.parent)

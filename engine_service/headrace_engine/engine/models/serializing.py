@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import fields
 
 from headrace_engine.backend_choices import WEIGHT_GROUPS
@@ -29,7 +31,7 @@ _FIELDS = (
 
 
 class Serializing:
-    """Writes models, and frees those in memory.
+    """Writes models, one at a time, and frees those in memory.
 
     Args:
         registry: the installed models, some of which were made of models in memory.
@@ -50,6 +52,7 @@ class Serializing:
         self._memory = memory
         self._pools = pools
         self._serializer = serializer
+        self._turn = asyncio.Lock()
 
     async def serialize(
         self, config: RuntimeConfig, output_dir: str, *, skip_if_exists: bool
@@ -59,21 +62,20 @@ class Serializing:
         Raises:
             InvalidArgument: a field is wrong, or the folder cannot be written.
             BadModel: the model cannot be read, or is no Hugging Face model.
-            AlreadyExists: another call is writing these files.
+            AlreadyExists: another process is writing these files.
+            OutOfMemory: too many models are in memory.
         """
         if self._serializer is None:
             raise InvalidArgument.unsupported("config", "this engine writes no models")
-        plan = await self._plan(config, output_dir, skip_if_exists)
-        steps = self._serializer(plan)
-        try:
-            async for step in steps:
-                if isinstance(step, bool):
-                    path = output_dir and plan.folder
-                    yield SerializedModel(path or f"{MEMORY}{plan.name}", plan.name, step)
-                else:
-                    yield step
-        finally:
-            await steps.aclose()
+        async with self._turn:
+            plan = await self._plan(config, output_dir, skip_if_exists)
+            async with aclosing(self._serializer(plan)) as steps:
+                async for step in steps:
+                    if isinstance(step, bool):
+                        path = plan.folder if output_dir else f"{MEMORY}{plan.name}"
+                        yield SerializedModel(path, plan.name, step)
+                    else:
+                        yield step
 
     def free(self, name: str) -> None:
         """Delete a model in memory, once no installed model was made of it."""
