@@ -25,9 +25,10 @@ extern "C" {
 typedef enum CoreIsa {
   CORE_ISA_NONE = 0,        /* as an option: the best available; as a result: no AVX2 */
   CORE_ISA_AVX2 = 1,        /* AVX2, FMA, F16C */
-  CORE_ISA_AVX512 = 2,      /* AVX512 F, BW, VL, DQ, VNNI */
-  CORE_ISA_AVX512_BF16 = 3, /* with BF16 */
-  CORE_ISA_AMX = 4,         /* with AMX tiles of BF16 and INT8 */
+  CORE_ISA_AVX512 = 2,      /* AVX512 F, BW, VL, DQ */
+  CORE_ISA_AVX512_VNNI = 3, /* with VNNI */
+  CORE_ISA_AVX512_BF16 = 4, /* with BF16 */
+  CORE_ISA_AMX = 5,         /* with AMX tiles of BF16 and INT8 */
 } CoreIsa;
 
 typedef struct CoreCpu CoreCpu; /* a pool of threads, with the kernels for their instruction set */

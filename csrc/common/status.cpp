@@ -21,7 +21,8 @@ const char* core_status_text(CoreStatus status) {
     case CORE_NO_MEMORY:
       return "the system has no more memory or threads";
     case CORE_NO_ISA:
-      return "must be 0 (the best), 1 (avx2), 2 (avx512), 3 (avx512_bf16) or 4 (amx), and supported by this machine";
+      return "must be 0 (the best), 1 (avx2), 2 (avx512), 3 (avx512_vnni), 4 (avx512_bf16) or 5 (amx), and supported "
+             "here";
     case CORE_BAD_THREADS:
       return "must be 1 to 1024";
     case CORE_BAD_GROUP:

@@ -37,10 +37,11 @@ CoreIsa detect() {
   const uint64_t state = os_saves ? enabled_state() : 0;
   const bool avx2 = has(basic.ecx, {12, 28, 29}) && has(extended.ebx, {5});  // FMA, AVX, F16C; AVX2
   if (!avx2 || (state & kAvxState) != kAvxState) return CORE_ISA_NONE;
-  const bool avx512 = has(extended.ebx, {16, 17, 30, 31}) && has(extended.ecx, {11});  // F, DQ, BW, VL; VNNI
+  const bool avx512 = has(extended.ebx, {16, 17, 30, 31});  // F, DQ, BW, VL
   if (!avx512 || (state & kAvx512State) != kAvx512State) return CORE_ISA_AVX2;
-  if (!has(more.eax, {5})) return CORE_ISA_AVX512;   // AVX512_BF16
-  const bool amx = has(extended.edx, {22, 24, 25});  // AMX_BF16, AMX_TILE, AMX_INT8
+  if (!has(extended.ecx, {11})) return CORE_ISA_AVX512;  // AVX512_VNNI
+  if (!has(more.eax, {5})) return CORE_ISA_AVX512_VNNI;  // AVX512_BF16
+  const bool amx = has(extended.edx, {22, 24, 25});      // AMX_BF16, AMX_TILE, AMX_INT8
   if (!amx || (state & kAmxState) != kAmxState || !allow_amx()) return CORE_ISA_AVX512_BF16;
   return CORE_ISA_AMX;
 }
@@ -64,6 +65,8 @@ const Kernels& kernels_of(CoreIsa isa) {
       return kernels_amx();
     case CORE_ISA_AVX512_BF16:
       return kernels_avx512_bf16();
+    case CORE_ISA_AVX512_VNNI:
+      return kernels_avx512_vnni();
     case CORE_ISA_AVX512:
       return kernels_avx512();
     default:

@@ -14,6 +14,7 @@ const Kernels& kernels_of(CoreIsa isa);
 // Each of these is compiled for its instruction set.
 const Kernels& kernels_avx2();
 const Kernels& kernels_avx512();
+const Kernels& kernels_avx512_vnni();
 const Kernels& kernels_avx512_bf16();
 const Kernels& kernels_amx();
 

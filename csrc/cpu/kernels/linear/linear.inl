@@ -2,12 +2,12 @@
 //
 // Implementation by format and instruction set:
 //
-//                        avx2 and avx512   avx512_bf16   amx
-//   FLOAT32, FLOAT16     floats            floats        floats
-//   BFLOAT16             floats            pairs         pairs for one row, else tiles
-//   INT8, a row a group  integers          integers      integers for few rows, else whole
-//   other INT8, INT4     integers          integers      integers for few rows, codes for some, else tiles
-//   INT4, codebook       floats            floats        floats for one row, else tiles
+//                        avx2, avx512, _vnni   avx512_bf16   amx
+//   FLOAT32, FLOAT16     floats                floats        floats
+//   BFLOAT16             floats                pairs         pairs for one row, else tiles
+//   INT8, a row a group  integers              integers      integers for few rows, else whole
+//   other INT8, INT4     integers              integers      integers for few rows, codes for some, else tiles
+//   INT4, codebook       floats                floats        floats for one row, else tiles
 //
 //   floats    weights converted to float32 a piece at a time, times float32 activations
 //   pairs     vdpbf16ps of weights and activations in bfloat16
@@ -22,7 +22,7 @@ enum Way { kFloats, kPairs, kIntegers, kCodes, kWhole, kTiles };
 
 constexpr int64_t kRowBlock = 256;
 constexpr int64_t kFewRows = 2;          // that each thread converts for itself, instead of a phase of its own
-constexpr int64_t kMostIntegerRows = 2;  // with so few, AMX tiles would be nearly empty
+constexpr int64_t kMostIntegerRows = 8;  // with so few, AMX tiles would be half empty
 constexpr int64_t kMostCodeRows = 16;    // above, scaling each group's products costs more than dequantizing
 constexpr int64_t kMostWholeRows = 128;  // likewise, where a row of the matrix is one group
 constexpr int64_t kMostPadding = 128;    // a multiple of every format's padding

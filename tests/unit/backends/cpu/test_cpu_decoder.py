@@ -117,7 +117,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(tiny_llama):
     assert torch.equal(*scores)
 
 
-@pytest.mark.parametrize("isa", ["avx2", "avx512", "avx512_bf16"])
+@pytest.mark.parametrize("isa", ["avx2", "avx512", "avx512_vnni", "avx512_bf16"])
 def test_every_instruction_set_computes_the_same_to_rounding(isa, tiny_llama, model, monkeypatch):
     if Isa[isa.upper()] > model.cpu.isa:
         pytest.skip(f"{isa} is above the level of the model")

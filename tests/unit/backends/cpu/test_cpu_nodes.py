@@ -13,6 +13,7 @@ from headrace_engine.environment import CACHE_VARIABLE, ISA_VARIABLE, NODES_VARI
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.native import Isa, choose_isa, load
 from support.backends.cpu_sequences import CpuLanes, cpu_model
+from support.backends.isa_levels import NAMES
 from support.backends.torch_sequences import random_ids
 from support.models.tiny_models import make_tiny_gguf, make_tiny_llama
 
@@ -120,7 +121,7 @@ def logits(path, **changes):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("isa", ["avx2", "avx512", "avx512_bf16", "amx"])
+@pytest.mark.parametrize("isa", NAMES)
 def test_two_nodes_compute_what_one_does_bit_for_bit(tiny, two_nodes, storage, isa, monkeypatch):
     if Isa[isa.upper()] > choose_isa(load("cpu"), {}):
         pytest.skip(f"this machine has no {isa}")

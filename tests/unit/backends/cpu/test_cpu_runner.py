@@ -30,6 +30,7 @@ from headrace_engine.model_types import ModelPhase
 from headrace_engine.native import allocations, load
 from headrace_engine.sampling_params import SamplingParams
 from safetensors.torch import load_file, save_file
+from support.backends.isa_levels import NAMES
 from support.backends.runners import allocated, plan_for, silent
 from support.backends.torch_sequences import random_ids
 from support.models.tiny_models import make_tiny_gguf, make_tiny_llama
@@ -66,7 +67,7 @@ def test_load_tells_its_progress_and_size_its_choices(tiny_llama, memory):
     assert seen[-1][1] == seen[-1][2] > 0
     assert (sizes.dtype, sizes.compute_unit, sizes.num_threads) == (ComputeDtype.FLOAT32, ComputeUnit.CPU, 1)
     assert sizes.devices[0].split()[0] == "CPU"
-    assert sizes.devices[0].split()[1] in ("avx2", "avx512", "avx512_bf16", "amx")
+    assert sizes.devices[0].split()[1] in NAMES
     assert (sizes.max_length, sizes.num_blocks) == (512, 4 * 512 // 16)
     assert sizes.kv_bytes == 4 * 512 * KV_BYTES_A_TOKEN
     weights = 384 * 64 * 2 + 64 + 2 * (2 * 64 + 2 * 64 * 64 + 2 * 64 * 64 + 3 * 64 * 128)  # 32 outputs take 64.
