@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from headrace_engine.config import ComputeDtype
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from support.backends.cpu_sequences import CpuLanes, cpu_model
 from support.backends.torch_sequences import Lane, Lanes, load, random_ids, reference
 from support.models.tiny_gguf import ARCHITECTURES
@@ -44,7 +47,7 @@ def opened(backend: str, path: Path) -> Iterator[Lanes]:
     if backend == "torch":
         yield Lanes(load(path))
         return
-    with cpu_model(path, dtype="FLOAT32") as model:
+    with cpu_model(path, dtype=ComputeDtype.FLOAT32) as model:
         yield CpuLanes(model)
 
 
@@ -79,3 +82,33 @@ def test_gguf_files_of_the_same_weights_say_the_same(backend: str, family: Any, 
         lane = lanes.add(PROMPT, new_tokens=COUNT)
         lanes.greedy([lane], COUNT)
     check(lane, family)
+
+
+@st.composite
+def shapes(draw: st.DrawFn) -> dict[str, Any]:
+    """Odd sizes that any family may have."""
+    kv_heads = draw(st.integers(1, 3))
+    return {
+        "num_key_value_heads": kv_heads,
+        "num_attention_heads": kv_heads * draw(st.integers(1, 3)),
+        "head_dim": 2 * draw(st.integers(2, 20)),
+        "hidden_size": 4 * draw(st.integers(3, 30)),
+        "intermediate_size": draw(st.integers(1, 150)),
+        "sliding_window": draw(st.integers(1, 40)),
+    }
+
+
+@pytest.mark.parametrize("name", ["gemma2", "ministral"])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(shape=shapes(), chunk=st.integers(1, 40))
+def test_any_windows_heads_and_sizes(name: str, shape: dict[str, Any], chunk: int, tmp_path: Path) -> None:
+    changes = shape if name == "ministral" else {**shape, "hidden_size": shape["num_attention_heads"] * 12}
+    path = make_tiny_family(tmp_path / "model", name, **changes)
+    with torch.inference_mode():
+        expected = reference(path)(torch.tensor([PROMPT])).logits[0, -1]
+    for backend in ("cpu", "torch"):
+        with opened(backend, path) as lanes:
+            lane = lanes.add(PROMPT)
+            while lane.waiting:
+                lanes.step((lane, min(chunk, lane.waiting)))
+        torch.testing.assert_close(lane.scores[0], expected, rtol=0, atol=1e-4)
