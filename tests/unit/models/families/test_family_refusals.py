@@ -1,0 +1,33 @@
+"""What families do not compute is refused by field and value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from unit.models.test_families import refusal
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("Gemma2ForCausalLM", {"use_bidirectional_attention": True}, "use_bidirectional_attention = True"),
+    ("Gemma3ForCausalLM", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping = 50.0"),
+    ("Gemma3ForCausalLM", {"hidden_activation": "relu2"}, "hidden_activation = 'relu2'"),
+    ("Glm4ForCausalLM", {"head_dim": 16, "partial_rotary_factor": 0.2}, "partial_rotary_factor = 0.2"),
+    ("Glm4ForCausalLM", {"sliding_window": 128}, "sliding_window = 128"),
+    ("GraniteForCausalLM", {"logits_scaling": 0}, "logits_scaling = 0"),
+    ("GraniteMoeHybridForCausalLM", {"num_local_experts": 8}, "num_local_experts = 8"),
+    ("GraniteMoeHybridForCausalLM", {"layer_types": ["mamba"] * 4}, "layer_types = ['mamba', "),
+    ("Ministral3ForCausalLM", {}, "rope_parameters is absent"),
+    ("MinistralForCausalLM", {"layer_types": ["chunked_attention"] * 4}, "layer_types = ['chunked_attention', "),
+    ("Olmo2ForCausalLM", {"clip_qkv": 8.0}, "clip_qkv = 8.0"),
+    ("Phi3ForCausalLM", {"rope_scaling": {"type": "longrope", "long_factor": [1.0]}}, "rope_scaling.short_factor is"),
+    ("Phi3ForCausalLM", {"partial_rotary_factor": 1.5}, "partial_rotary_factor = 1.5"),
+    ("Qwen3ForCausalLM", {"rope_scaling": {"rope_type": "yarn"}, "rope_theta": 1.0}, "rope_theta"),
+    ("SmolLM3ForCausalLM", {"no_rope_layers": [1, 0]}, "no_rope_layers = [1, 0]"),
+]
+
+
+@pytest.mark.parametrize(("architecture", "changes", "words"), REFUSED)
+def test_what_is_not_computed_is_refused(architecture: str, changes: dict[str, Any], words: str) -> None:
+    message = refusal(architecture, **changes)
+    assert message.startswith("config.json: ")
+    assert words in message
