@@ -119,7 +119,7 @@ def test_a_group_waits_for_the_last_of_its_guides(
     for key in (1, 2, 3):
         guides.begin(request(key, group=1))
     guides.begin(request(4))
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + LIMIT
     while sum(future.done() for _, future in guides._pending.values()) < 2:
         assert time.monotonic() < deadline
     before = time.monotonic()

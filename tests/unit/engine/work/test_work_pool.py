@@ -214,6 +214,7 @@ async def test_f1_an_owner_s_stuck_work_is_bounded(gate: Gate) -> None:
             await files.run("nfs", gate.work, "stuck")
     with pytest.raises(ResourceExhausted, match="took too long and are still running"):
         await files.run("nfs", gate.work, "one more")
+    gate.wait_for(MAX_STUCK // 4)  # A thread may be told to be stuck before it has begun.
     assert len(gate.begun) == files.stuck == MAX_STUCK // 4
 
 
