@@ -80,7 +80,7 @@ def test_a_verb_takes_what_the_other_takes_and_has_a_manual(verb: str) -> None:
     mine, other = getattr(AsyncClient, verb), getattr(Client, verb)
     assert inspect.signature(mine).parameters.keys() == inspect.signature(other).parameters.keys()
     assert mine.__doc__
-    plain = ("generate", "watch_model", "watch_engine_stats")
+    plain = ("generate", "serialize_model", "watch_model", "watch_engine_stats")
     assert inspect.iscoroutinefunction(mine) == (verb not in plain)
 
 
