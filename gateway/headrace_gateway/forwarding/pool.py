@@ -48,6 +48,7 @@ class EnginePool:
         self._timeout = timeout
         self._changed = asyncio.Event()
         self._known = asyncio.Event()
+        self._dropped: set[Engine] = set()
         self._polls: dict[Engine, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._on_join: OnJoin = _nothing
@@ -70,7 +71,7 @@ class EnginePool:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for engine in self._by_name.values():
+        for engine in {*self._by_name.values(), *self._dropped}:
             await engine.channel.close()
 
     def has(self, name: str) -> bool:
@@ -150,6 +151,7 @@ class EnginePool:
 
     async def _drop(self, engine: Engine) -> None:
         """Forget an engine that has left."""
+        self._dropped.add(engine)
         log.info("engine_gone", engine=engine.name, address=str(engine.address))
         if self._by_name.get(engine.name) is engine:
             del self._by_name[engine.name]
@@ -157,6 +159,7 @@ class EnginePool:
             poll.cancel()
         await self._on_leave(engine)
         await engine.channel.close()
+        self._dropped.discard(engine)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -114,6 +115,22 @@ def test_a_frozen_engine_is_left_and_its_copies_go(fleet: Fleet) -> None:
         finally:
             struck.process.send_signal(signal.SIGCONT)
         wait_until(lambda: not beside.list_requests(), "copies of requests stay on the engine that was left", LIMIT)
+
+
+def test_a_start_that_a_frozen_engine_leaves_goes_elsewhere(fleet: Fleet) -> None:
+    """The engine never knew it, or drops what nobody waits for any more."""
+    struck = fleet.engines["e1"]
+    with Client(fleet.gateway.address, retry=PATIENT) as client, Client(struck.address, retry=PATIENT) as beside:
+        struck.process.send_signal(signal.SIGSTOP)
+        try:
+            begun = time.monotonic()
+            started = [client.start_request("tiny", ids=[1, 2], max_new_tokens=LENGTH, **GREEDY) for _ in range(2)]
+            print(f"two starts took {time.monotonic() - begun:.1f} s beside a frozen engine")
+            assert all(handle.startswith("e2/") for handle, _ in started)
+            assert len({Reading(queue).whole() for _, queue in started}) == 1
+        finally:
+            struck.process.send_signal(signal.SIGCONT)
+        wait_until(lambda: not beside.list_requests(), "the frozen engine keeps a start that went elsewhere")
 
 
 def test_the_last_engine_lost_for_ever_ends_the_queue(fleet: Fleet) -> None:

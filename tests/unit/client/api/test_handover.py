@@ -55,7 +55,11 @@ def ids_of(queue: ResultQueue) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("loss", [LOST, unreachable(lost=True)], ids=["lost", "unreachable"])
+UNLISTED = Failure(grpc.StatusCode.NOT_FOUND, "no such engine.", reason="UNKNOWN_ENGINE")
+"""What a gateway says of an engine that has left its list."""
+
+
+@pytest.mark.parametrize("loss", [LOST, unreachable(lost=True), UNLISTED], ids=["lost", "unreachable", "unlisted"])
 def test_a_queue_goes_on_where_it_was(client: Client, server: ScriptedServer, loss: Failure) -> None:
     if loss is not LOST:
         server.expect("ReleaseRequest", RELEASED)
