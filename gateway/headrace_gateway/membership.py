@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-import structlog
 from headrace_proto.pure.addresses import Address
+from headrace_proto.pure.daemon_thread import in_daemon
+from headrace_proto.server.logs import logger
 
 from headrace_gateway.options import EngineAddress, GatewayOptions, parse_engines
 
-log = structlog.get_logger()
+log = logger(__name__)
 
 INTERVAL = 1.0
 """Seconds between two looks at a file, or two questions to DNS."""
@@ -89,6 +90,8 @@ class Watched:
 class FileMembership(Watched):
     """A file with a line NAME=HOST:PORT for each engine; empty lines and those that begin with # say nothing.
 
+    A file system that hangs costs one thread, which does not hold up the end of the process.
+
     Args:
         path: the file. Replace it as a whole (write another one, then rename it), or a half is read.
         interval: seconds between two readings.
@@ -97,15 +100,24 @@ class FileMembership(Watched):
     def __init__(self, path: Path, interval: float = INTERVAL) -> None:
         super().__init__(interval)
         self._path = path
+        self._reading: asyncio.Task[str] | None = None
 
     def __str__(self) -> str:
         return str(self._path)
 
     async def read(self) -> tuple[EngineAddress, ...]:
         """Return the list. Raise OSError or ValueError if it cannot be read."""
-        text = await asyncio.to_thread(self._path.read_text, encoding="utf-8")
+        self._reading = self._reading or asyncio.create_task(in_daemon(self._read))
+        try:
+            text = await asyncio.shield(self._reading)
+        finally:
+            if self._reading.done():
+                self._reading = None
         lines = [line.strip() for line in text.splitlines()]
         return parse_engines([line for line in lines if line and not line.startswith("#")])
+
+    def _read(self) -> str:
+        return self._path.read_text(encoding="utf-8")
 
 
 class DnsMembership(Watched):

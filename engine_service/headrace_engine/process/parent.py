@@ -15,8 +15,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import cast
 
+from headrace_proto.pure.daemon_thread import in_daemon
+
 from headrace_engine.commands import CoreCommand, CorePlan, Shutdown
-from headrace_engine.daemon_thread import in_daemon
 from headrace_engine.ipc import BadMessage, FrameReader, frame
 from headrace_engine.messages import CoreMessage
 

@@ -6,8 +6,9 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 
+from headrace_proto.pure.daemon_thread import in_daemon
+
 from headrace_engine.config import RuntimeConfig
-from headrace_engine.daemon_thread import in_daemon
 from headrace_engine.engine.models.state_store import SavedModel, StateStore
 from headrace_engine.engine.work.latest_writer import LatestWriter
 from headrace_engine.model_types import ModelState

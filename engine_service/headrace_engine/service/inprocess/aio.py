@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import Message
+from headrace_proto.pure.daemon_thread import in_daemon
 
-from headrace_engine.daemon_thread import in_daemon
 from headrace_engine.service.inprocess.call import Call, Conversation, End
 
 if TYPE_CHECKING:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -58,29 +60,52 @@ async def test_a_list_of_the_command_line_is_passed_on_once(following):
     assert static.lists == [["e1=127.0.0.1:7071"]]
 
 
+def replace(path: Path, text: str) -> None:
+    """As a whole, so that nobody reads a half."""
+    other = path.with_suffix(".new")
+    other.write_text(text)
+    other.replace(path)
+
+
 async def test_a_file_is_read_again_when_it_changes(following, tmp_path: Path):
     path = tmp_path / "engines"
-    path.write_text(FIRST)
+    replace(path, FIRST)
     file = following(FileMembership(path, interval=0.01))
     assert await file.has(1) == ["e1=127.0.0.1:7071", "e2=[::1]:7072"]
-    path.write_text("e2=[::1]:7072\n")
+    replace(path, "e2=[::1]:7072\n")
     assert await file.has(2) == ["e2=[::1]:7072"]
 
 
 @pytest.mark.parametrize("broken", ["e1", "e1=127.0.0.1:1\ne1=127.0.0.1:2", "e1=host:0", None])
 async def test_the_last_list_holds_while_a_file_is_broken(following, tmp_path: Path, broken: str | None):
     path = tmp_path / "engines"
-    path.write_text(FIRST)
-    file = following(FileMembership(path, interval=0.005))
+    replace(path, FIRST)
+    membership = FileMembership(path, interval=0.005)
+    file = following(membership)
     await file.has(1)
     if broken is None:
         path.unlink()
     else:
-        path.write_text(broken)
-    await asyncio.sleep(0.05)
-    path.write_text("e3=127.0.0.1:7073\n")
+        replace(path, broken)
+    async with ends("the file is not found to be broken"):
+        while not membership._problem:
+            await asyncio.sleep(0.005)
+    replace(path, "e3=127.0.0.1:7073\n")
     assert await file.has(2) == ["e3=127.0.0.1:7073"]
     assert len(file.lists) == 2
+
+
+async def test_f1_a_file_system_that_hangs_costs_one_thread(tmp_path: Path) -> None:
+    """However often the file is read meanwhile; once it answers, what was read counts."""
+    os.mkfifo(path := tmp_path / "engines")
+    file, before = FileMembership(path), set(threading.enumerate())
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await file.read()
+    assert len({*threading.enumerate()} - before) == 1
+    path.write_text("e3=127.0.0.1:7073\n")
+    assert [one.name for one in await file.read()] == ["e3"]
 
 
 async def test_each_address_of_a_name_is_an_engine(following, monkeypatch: pytest.MonkeyPatch):

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from headrace_engine.errors import Internal, in_words
-
 _Result = TypeVar("_Result")
 
 
@@ -32,7 +30,7 @@ async def in_daemon(work: Callable[..., _Result], *arguments: Any) -> _Result:
         except Exception as error:
             outcome = answer.set_exception, error
         except BaseException as error:  # Otherwise it would be lost with the thread.
-            outcome = answer.set_exception, Internal(in_words(error))
+            outcome = answer.set_exception, RuntimeError(type(error).__name__)
         with suppress(RuntimeError):  # The event loop is closed.
             loop.call_soon_threadsafe(resolve, *outcome)
 
