@@ -13,7 +13,7 @@ import pytest
 from headrace_gateway.membership import DnsMembership, FileMembership, Membership, StaticMembership, name_of
 from headrace_gateway.options import EngineAddress
 from headrace_proto.pure.addresses import Address
-from support.clocks.waiting import ends
+from support.clocks.waiting import ends, eventually
 
 FIRST = "# two engines\n\ne1=127.0.0.1:7071\n  e2=[::1]:7072\n"
 
@@ -87,9 +87,7 @@ async def test_the_last_list_holds_while_a_file_is_broken(following, tmp_path: P
         path.unlink()
     else:
         replace(path, broken)
-    async with ends("the file is not found to be broken"):
-        while not membership._problem:
-            await asyncio.sleep(0.005)
+    await eventually(lambda: bool(membership._problem), "the file is not found to be broken")
     replace(path, "e3=127.0.0.1:7073\n")
     assert await file.has(2) == ["e3=127.0.0.1:7073"]
     assert len(file.lists) == 2
