@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from headrace_engine.config import ComputeDtype, ComputeUnit, Speculation
+from headrace_engine.config import ComputeDtype, ComputeUnit, KvCacheMode, Speculation
 from headrace_engine.process.run import make_runner
 from headrace_engine.sampling_params import LogitRules, SamplingParams
 from hypothesis import HealthCheck, given, settings
@@ -117,14 +117,15 @@ class Backend:
             self.drafter.answers = {key: drawn.ids for key, drawn in zip(keys, results, strict=True) if key is not None}
 
 
-@pytest.fixture(scope="module", params=["cpu", "cpu drafting", "torch"])
+@pytest.fixture(scope="module", params=["cpu", "cpu drafting", "cpu drafting UINT4", "torch"])
 def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
     folder = make_tiny_llama(tmp_path_factory.mktemp("random") / "tiny", max_position_embeddings=64)
-    name, *drafting = request.param.split()
+    name, *options = request.param.split()
     plan = {"backend": name, "path": str(folder), "block_size": 16, "num_threads": 1}
+    plan |= {"kv_cache_mode": KvCacheMode(*options[1:] or ["DEFAULT"])}
     plan |= {"dtype": ComputeDtype.FLOAT32, "compute_unit": ComputeUnit.CPU}
     scarce = {**plan, "num_blocks": 10, "num_host_blocks": 12, "max_prefill_tokens": 24}
-    drafter = KnowingDrafter(7, 0.2, VOCAB_SIZE) if drafting else None
+    drafter = KnowingDrafter(7, 0.2, VOCAB_SIZE) if options else None
     if drafter is not None:
         scarce |= {"speculation": Speculation.NGRAM, "drafter": drafter}
     rigs = [RealRig(**scarce), RealRig(**scarce), RealRig(**plan, enable_prefix_cache=False)]
@@ -195,3 +196,5 @@ def test_pools_were_scarce(backend: Backend) -> None:
     rig.run()
     assert rig.preempted
     assert rig.stat.pool.host_blocks_used > 0
+    counters = rig.stat.counters
+    assert (counters.drafted_tokens > counters.accepted_tokens > 0) == (backend.drafter is not None)
