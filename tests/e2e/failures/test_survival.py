@@ -77,7 +77,7 @@ def test_bc175_core_and_gateway_killed_at_once_cost_no_token(engine: Server, gat
 
 
 def test_a_killed_engine_leaves_what_came_and_then_an_error(tiny: Path, tmp_path: Path) -> None:
-    """Nobody can tell while it is away; once its successor answers, the results are known to be gone."""
+    """Without hand-over: nobody can tell while it is away; once its successor answers, the results are gone."""
     port = free_port()
     at_port = ("--listen", f"127.0.0.1:{port}")
     impatient = RetryPolicy(give_up_after=0.5)
@@ -85,7 +85,8 @@ def test_a_killed_engine_leaves_what_came_and_then_an_error(tiny: Path, tmp_path
     with ExitStack() as stack:
         gateway = stack.enter_context(gateway_server({"e1": f"127.0.0.1:{port}"}))
         clients = [
-            stack.enter_context(Client(address, retry=impatient)) for address in (f"127.0.0.1:{port}", gateway.address)
+            stack.enter_context(Client(address, retry=impatient, handover=False))
+            for address in (f"127.0.0.1:{port}", gateway.address)
         ]
         with gated_engine_server("e1", own_gate, *at_port) as engine:
             serve(clients[0], tiny)
