@@ -92,7 +92,7 @@ async def test_a_name_at_another_address_is_another_engine(members, first, secon
     assert not first.asked("StartRequest")
 
 
-async def test_a_source_out_of_reach_does_not_keep_a_gateway_from_starting():
+async def test_a_gateway_starts_though_its_source_is_out_of_reach():
     pool = EnginePool(Changing(), interval=3600.0, timeout=0.01)
     async with asyncio.timeout(LIMIT):
         await pool.start()
