@@ -11,6 +11,9 @@ from headrace_engine.errors import BadModel, shown
 INT32 = 2**31 - 1
 """Maximum of counts in a file, such as positions and ids: kernels and the wire use 32 bits."""
 
+LEAST_NUMBER, MOST_NUMBER = 2.0**-126, (2 - 2.0**-23) * 2.0**127
+"""Range of numbers in a file: models compute with them in float32."""
+
 
 class ConfigFields:
     """The values of a JSON object or of GGUF metadata. A null counts as absent.
@@ -46,12 +49,14 @@ class ConfigFields:
         return value
 
     def number(self, name: str, default: float | None = None, *, minimum: float | None = None) -> float:
-        """Return a finite number above zero, and not below the minimum if one is given."""
+        """Return a number of float32 above zero, and not below the minimum if one is given."""
         value = self._or_default(name, default)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
             raise self.error(name, "must be a finite number")
         if value <= 0 or (minimum is not None and value < minimum):
             raise self.error(name, f"must be {'above 0' if minimum is None else f'at least {minimum:g}'}")
+        if not LEAST_NUMBER <= value <= MOST_NUMBER:
+            raise self.error(name, f"must be from {LEAST_NUMBER:g} to {MOST_NUMBER:g}, as float32 has them")
         return float(value)
 
     def flag(self, name: str, default: bool) -> bool:

@@ -67,7 +67,7 @@ def _local_rope(config: ConfigFields, spec: DecoderSpec) -> RopeSpec:
         return rope_from_config(
             config, spec.head_dim, spec.max_length, theta=_LOCAL_THETA, layer_type="sliding_attention"
         )
-    return RopeSpec(config.number("rope_local_base_freq", _LOCAL_THETA), spec.head_dim)
+    return RopeSpec(config.number("rope_local_base_freq", _LOCAL_THETA, minimum=1), spec.head_dim)
 
 
 def _has_cap(config: ConfigFields, name: str) -> bool:
@@ -93,7 +93,7 @@ def _gemma3_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
     check_absent(metadata, ("attn_logit_softcapping",))
     spec = _from_metadata(metadata, "gemma3", hints)
     capped = metadata.get("final_logit_softcapping") not in (None, 0, 0.0)
-    local = RopeSpec(metadata.number("rope.freq_base_swa", _LOCAL_THETA), spec.head_dim)
+    local = RopeSpec(metadata.number("rope.freq_base_swa", _LOCAL_THETA, minimum=1), spec.head_dim)
     return replace(
         spec,
         layers=periodic_layers(metadata, spec.num_layers, _PERIOD3, local_rope=1),

@@ -22,7 +22,7 @@ from headrace_engine.models.loaders.digest import digest_of
 from headrace_engine.models.loaders.huggingface import FLOATS, open_checkpoint
 from headrace_engine.models.loaders.json_files import parse_object
 from headrace_engine.models.loaders.opening import ARCHIVE
-from headrace_engine.models.loaders.safetensors import read_header, value_bytes
+from headrace_engine.models.loaders.safetensors import MAX_DIMENSIONS, read_header, value_bytes
 from headrace_engine.models.loaders.shards import Checkpoint
 from headrace_engine.models.quantized_rows import quantized_type
 
@@ -117,6 +117,8 @@ def _tensor(stored: StoredTensor, described: Any) -> StoredTensor:
         raise stored.error(f"has storage {shown(storage)}, which this format does not have")
     if not isinstance(shape, list) or not all(type(each) is int and 0 < each < 2**31 for each in shape):
         raise stored.error(f"has shape {shown(shape)}, not a list of sizes")
+    if len(shape) > MAX_DIMENSIONS:
+        raise stored.error(f"has {len(shape)} dimensions; allowed: at most {MAX_DIMENSIONS}")
     checksum = Checksum(stored.offset, stored.nbytes, _crc(stored, described.get("crc32")))
     tensor = replace(stored, storage=storage, shape=tuple(shape), checksum=checksum)
     expected = _nbytes(tensor)

@@ -20,7 +20,7 @@ MAX_HEADER = 100_000_000
 LONGEST_NAME = 256
 """Maximum length of a tensor's name, in characters."""
 
-_MAX_DIMENSIONS = 8
+MAX_DIMENSIONS = 8
 _MOST = 2**63 - 1
 """Maximum size of a file, in bytes."""
 
@@ -79,8 +79,8 @@ def _tensor(path: Path, name: str, entry: object, start: int) -> StoredTensor:
     if not isinstance(shape, list) or not all(_is_size(each) for each in shape):
         text = f"has shape {shown(shape)}, not a list of sizes from 0 to {_MOST}"
         raise BadModel(f"{path.name}: tensor {name} {text}")
-    if len(shape) > _MAX_DIMENSIONS:
-        raise BadModel(f"{path.name}: tensor {name} has {len(shape)} dimensions; allowed: at most {_MAX_DIMENSIONS}")
+    if len(shape) > MAX_DIMENSIONS:
+        raise BadModel(f"{path.name}: tensor {name} has {len(shape)} dimensions; allowed: at most {MAX_DIMENSIONS}")
     begin, end = _offsets(path, name, entry.get("data_offsets"))
     tensor = StoredTensor(name, storage, tuple(shape), path, start + begin, end - begin)
     expected = tensor.elements * _VALUE_BYTES[storage]

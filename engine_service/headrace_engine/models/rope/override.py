@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from headrace_engine.config import RopeScaling, RopeScalingType
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.models.config_fields import INT32
+from headrace_engine.models.config_fields import INT32, LEAST_NUMBER, MOST_NUMBER
 from headrace_engine.models.rope.reading import yarn_attention_factor
 from headrace_engine.models.spec import DecoderSpec, RopeSpec
 
@@ -97,8 +97,9 @@ def _llama3(old: RopeSpec, base: RopeSpec, scaling: RopeScaling) -> RopeSpec:
     """Return the override; factors left unset are the model's own if it has this scaling, else 1 and 4."""
     low = scaling.low_freq_factor if scaling.low_freq_factor is not None else old.low_freq_factor
     high = scaling.high_freq_factor if scaling.high_freq_factor is not None else old.high_freq_factor
-    if not 0 < low < high < float("inf"):
-        text = f"= {high:g} must be finite and above low_freq_factor = {low:g}, which must be above 0"
+    if not LEAST_NUMBER <= low < high <= MOST_NUMBER:
+        allowed = f"above low_freq_factor = {low:g}, and both from {LEAST_NUMBER:g} to {MOST_NUMBER:g}"
+        text = f"= {high:g} is out of range; allowed: {allowed}"
         raise InvalidArgument.field("config.rope_scaling.high_freq_factor", text)
     return replace(base, low_freq_factor=low, high_freq_factor=high)
 
@@ -113,6 +114,7 @@ def _yarn(old: RopeSpec, base: RopeSpec, scaling: RopeScaling) -> RopeSpec:
     attention = scaling.attention_factor
     attention = yarn_attention_factor(base.factor) if attention is None else attention
     for name, value in (("beta_fast", fast), ("beta_slow", slow), ("attention_factor", attention)):
-        if not 0 < value < float("inf"):
-            raise InvalidArgument.field(f"config.rope_scaling.{name}", f"= {value:g} must be finite and above 0")
+        if not LEAST_NUMBER <= value <= MOST_NUMBER:
+            text = f"= {value:g} is out of range; allowed: {LEAST_NUMBER:g} to {MOST_NUMBER:g}"
+            raise InvalidArgument.field(f"config.rope_scaling.{name}", text)
     return replace(base, beta_fast=fast, beta_slow=slow, truncate=old.truncate, attention_factor=attention)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from headrace_engine.config import RopeScalingType
-from headrace_engine.models.config_fields import ConfigFields
+from headrace_engine.models.config_fields import LEAST_NUMBER, MOST_NUMBER, ConfigFields
 from headrace_engine.models.spec import RopeSpec
 
 DEFAULT_THETA = 10_000.0
@@ -36,11 +36,11 @@ def rope_from_config(
         BadModel: the type is unknown or not supported, or a factor is absent; names the field.
     """
     scaling = _scaling_table(config, layer_type)
-    theta = config.number("rope_theta", theta)
+    theta = config.number("rope_theta", theta, minimum=1)
     base = RopeSpec(theta, _rotary_dim(config, scaling, head_dim, rotating))
     if scaling is None:
         return base
-    base = replace(base, theta=scaling.number("rope_theta", theta))
+    base = replace(base, theta=scaling.number("rope_theta", theta, minimum=1))
     kind = _scaling_type(scaling)
     if kind not in _READERS:
         raise scaling.error(_type_name(scaling), f"is not supported; supported are {', '.join(sorted(_READERS))}")
@@ -73,7 +73,7 @@ def rope_from_metadata(
     if dim > head_dim or dim % 2:
         raise metadata.error("rope.dimension_count", f"must be even, and at most the head's size, {head_dim}")
     base = RopeSpec(
-        theta=metadata.number("rope.freq_base", DEFAULT_THETA),
+        theta=metadata.number("rope.freq_base", DEFAULT_THETA, minimum=1),
         dim=dim,
         attention_factor=metadata.number("rope.scaling.attn_factor", 1.0),
         original_max_length=metadata.integer("rope.scaling.original_context_length", 0, minimum=0),
@@ -200,12 +200,12 @@ def _check_logarithm(scaling: ConfigFields, name: str, value: float) -> None:
 def _factors(scaling: ConfigFields, name: str, count: int) -> tuple[float, ...]:
     values = scaling.get(name)
     if not isinstance(values, list) or len(values) != count or not all(map(_is_factor, values)):
-        raise scaling.error(name, f"must list {count} finite numbers above 0, half of what rotates of a head")
+        raise scaling.error(name, f"must list {count} numbers of float32 above 0, half of what rotates of a head")
     return tuple(map(float, values))
 
 
 def _is_factor(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+    return isinstance(value, int | float) and not isinstance(value, bool) and LEAST_NUMBER <= value <= MOST_NUMBER
 
 
 _Reader = Callable[[RopeSpec, ConfigFields, int, int], RopeSpec]

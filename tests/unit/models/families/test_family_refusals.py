@@ -23,6 +23,10 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("Phi3ForCausalLM", {"partial_rotary_factor": 1.5}, "partial_rotary_factor = 1.5"),
     ("Qwen3ForCausalLM", {"rope_scaling": {"rope_type": "yarn"}, "rope_theta": 1.0}, "rope_theta"),
     ("SmolLM3ForCausalLM", {"no_rope_layers": [1, 0]}, "no_rope_layers = [1, 0]"),
+    ("SmolLM3ForCausalLM", {"rope_theta": 1e-300}, "rope_theta = 1e-300 must be at least 1"),
+    ("GraniteForCausalLM", {"logits_scaling": 1e-310}, "logits_scaling = 1e-310 must be from 1.17549e-38"),
+    ("GraniteForCausalLM", {"embedding_multiplier": 1e300}, "embedding_multiplier = 1e+300 must be from 1.17549e-38"),
+    ("Gemma3ForCausalLM", {"rope_local_base_freq": 1e-9}, "rope_local_base_freq = 1e-09 must be at least 1"),
 ]
 
 
