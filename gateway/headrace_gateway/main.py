@@ -110,6 +110,6 @@ def _engine(text: str) -> EngineAddress:
 
 def _target(text: str) -> Address:
     try:
-        return read_address(text)
+        return read_address(text, least_port=1)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,6 +100,6 @@ class GatewayOptions:
 
 
 def _refuse_twice(what: str, values: list[str]) -> None:
-    for value in values:
-        if values.count(value) > 1:
+    for value, count in Counter(values).items():
+        if count > 1:
             raise ValueError(f'{what} "{value}" is given twice')
