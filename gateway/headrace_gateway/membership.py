@@ -19,6 +19,9 @@ log = logger(__name__)
 INTERVAL = 1.0
 """Seconds between two looks at a file, or two questions to DNS."""
 
+LONGEST_FILE = 2**16
+"""Maximum size of a file with engines, in bytes."""
+
 _PATIENCE = 5.0
 
 Apply = Callable[[Sequence[EngineAddress]], None]
@@ -117,7 +120,11 @@ class FileMembership(Watched):
         return parse_engines([line for line in lines if line and not line.startswith("#")])
 
     def _read(self) -> str:
-        return self._path.read_text(encoding="utf-8")
+        with self._path.open("rb") as file:  # Perhaps a device without an end: its size says nothing.
+            content = file.read(LONGEST_FILE + 1)
+        if len(content) > LONGEST_FILE:
+            raise ValueError(f"the file has more than {LONGEST_FILE} bytes, the most that is read")
+        return content.decode()
 
 
 class DnsMembership(Watched):

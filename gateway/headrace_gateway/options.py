@@ -35,12 +35,12 @@ class EngineAddress:
         name, separator, rest = text.partition("=")
         if not separator or not _NAME.fullmatch(name):
             raise ValueError(
-                f'"{text}" names no engine: write NAME=HOST:PORT; a name has letters, digits, ".", "_" and "-"'
+                f'"{text:.100}" names no engine: write NAME=HOST:PORT; a name has letters, digits, ".", "_" and "-"'
             )
         try:
             return cls(name, read_address(rest, least_port=1))
         except ValueError as error:
-            raise ValueError(f'address of engine "{text}" cannot be parsed: {error}') from None
+            raise ValueError(f'address of engine "{text:.100}" cannot be parsed: {error}') from None
 
 
 def parse_engines(texts: Sequence[str]) -> tuple[EngineAddress, ...]:

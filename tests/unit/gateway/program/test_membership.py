@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_gateway.membership import DnsMembership, FileMembership, Membership, StaticMembership, name_of
+from headrace_gateway.membership import (
+    LONGEST_FILE,
+    DnsMembership,
+    FileMembership,
+    Membership,
+    StaticMembership,
+    name_of,
+)
 from headrace_gateway.options import EngineAddress
 from headrace_proto.pure.addresses import Address
 from support.clocks.waiting import ends, eventually
@@ -104,6 +111,19 @@ async def test_f1_a_file_system_that_hangs_costs_one_thread(tmp_path: Path) -> N
     assert len({*threading.enumerate()} - before) == 1
     path.write_text("e3=127.0.0.1:7073\n")
     assert [one.name for one in await file.read()] == ["e3"]
+
+
+async def test_a_file_of_any_size_costs_bounded_memory_and_words(tmp_path: Path) -> None:
+    long = tmp_path / "long"
+    with long.open("wb") as file:
+        file.truncate(2**40)
+    for path in (long, Path("/dev/zero")):
+        with pytest.raises(ValueError, match=f"more than {LONGEST_FILE} bytes"):
+            await FileMembership(path).read()
+    long.write_bytes(b"x" * LONGEST_FILE)
+    with pytest.raises(ValueError, match="names no engine") as caught:
+        await FileMembership(long).read()
+    assert len(str(caught.value)) < 300
 
 
 async def test_each_address_of_a_name_is_an_engine(following, monkeypatch: pytest.MonkeyPatch):
