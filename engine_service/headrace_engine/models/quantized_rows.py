@@ -24,7 +24,7 @@ ZERO = 128
 GROUPS = (0, 16, 32, 64, 128)
 """Numbers of weights per scale; 0: a whole row."""
 
-_NAME = re.compile(r"INT(8|4)-(\d{1,3})-F(16|32)")
+_NAME = re.compile(rf"INT(8|4)-({'|'.join(map(str, GROUPS))})-F(16|32)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +87,7 @@ class QuantizedType:
 def quantized_type(storage: str) -> QuantizedType | None:
     """Return the type of a storage name; None: it is another kind of storage."""
     match = _NAME.fullmatch(storage)
-    if match is None or int(match[2]) not in GROUPS:
-        return None
-    return QuantizedType(int(match[1]), int(match[2]), int(match[3]))
+    return None if match is None else QuantizedType(int(match[1]), int(match[2]), int(match[3]))
 
 
 def _paired(codes: Bytes) -> Bytes:

@@ -9,8 +9,21 @@ import errno
 import os
 from pathlib import Path
 
+from headrace_engine.models.files import StoredTensor
 from headrace_engine.models.loaders.safetensors import read_header
 from headrace_engine.regular_files import open_regular
+
+_MAX_HEADER = 2**20
+"""Maximum size of an archive's header, in bytes: it is read again for each file, and describes few."""
+
+
+def read_entries(archive: Path) -> dict[str, StoredTensor]:
+    """Return where the files are, by name.
+
+    Raises:
+        BadModel: the archive is damaged.
+    """
+    return read_header(archive, _MAX_HEADER)[0]
 
 
 def has_entry(archive: Path, name: str) -> bool:
@@ -20,7 +33,7 @@ def has_entry(archive: Path, name: str) -> bool:
         BadModel: the archive is damaged.
         OSError: it cannot be read.
     """
-    return name in read_header(archive)[0]
+    return name in read_entries(archive)
 
 
 def read_entry(archive: Path, name: str, most: int) -> bytes:
@@ -33,7 +46,7 @@ def read_entry(archive: Path, name: str, most: int) -> bytes:
         BadModel: the archive is damaged.
         OSError: it cannot be read, has no file of this name, or the file is larger.
     """
-    stored = read_header(archive)[0].get(name)
+    stored = read_entries(archive).get(name)
     if stored is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     if stored.nbytes > most:

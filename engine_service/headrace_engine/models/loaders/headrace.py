@@ -16,7 +16,7 @@ from typing import Any
 from headrace_engine.config import ModelFormat
 from headrace_engine.errors import BadModel, shown
 from headrace_engine.models.files import Checksum, ModelFiles, StoredTensor
-from headrace_engine.models.loaders.archive import read_entry
+from headrace_engine.models.loaders.archive import read_entries, read_entry
 from headrace_engine.models.loaders.choice import one_file
 from headrace_engine.models.loaders.digest import digest_of
 from headrace_engine.models.loaders.huggingface import FLOATS, open_checkpoint
@@ -63,7 +63,7 @@ def read_manifest(archive: Path) -> Mapping[str, Any]:
     Raises:
         BadModel: the archive is damaged, or of another version.
     """
-    entries, _, _ = read_header(archive)
+    entries = read_entries(archive)
     if len(entries) > _MOST_ENTRIES or any(entry.storage != "U8" for entry in entries.values()):
         raise BadModel(f"{archive.name}: not a model of this format: its entries are not those of an archive")
     content = _entry(archive, MANIFEST, _LONGEST_MANIFEST)

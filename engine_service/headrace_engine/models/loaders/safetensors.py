@@ -38,13 +38,16 @@ def value_bytes(storage: str) -> int:
     return _VALUE_BYTES[storage]
 
 
-def read_header(path: Path) -> tuple[dict[str, StoredTensor], bytes, int]:
+def read_header(path: Path, most: int = MAX_HEADER) -> tuple[dict[str, StoredTensor], bytes, int]:
     """Return the tensors of one file by name, the header's bytes, and the file's size.
+
+    Args:
+        most: maximum size of the header, in bytes.
 
     Raises:
         BadModel: the file is truncated or too long, or its header is damaged; names expected and actual values.
     """
-    header, size = _header_bytes(path)
+    header, size = _header_bytes(path, most)
     entries = parse_object(header, path.name)
     entries.pop("__metadata__", None)
     start = _LENGTH.size + len(header)
@@ -53,14 +56,14 @@ def read_header(path: Path) -> tuple[dict[str, StoredTensor], bytes, int]:
     return tensors, header, size
 
 
-def _header_bytes(path: Path) -> tuple[bytes, int]:
+def _header_bytes(path: Path, most: int) -> tuple[bytes, int]:
     with open_model_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size < _LENGTH.size:
             raise BadModel(f"{path.name}: truncated: {size} bytes, expected at least {_LENGTH.size}")
         (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
-        if length > MAX_HEADER:
-            text = f"header length {length} is above the format's limit {MAX_HEADER}"
+        if length > most:
+            text = f"header length {length} is above the format's limit {most}"
             raise BadModel(f"{path.name}: damaged, or not a safetensors file: {text}")
         if _LENGTH.size + length > size:
             raise BadModel(f"{path.name}: truncated: {size} bytes, expected {_LENGTH.size + length} for the header")

@@ -160,7 +160,9 @@ def test_rows_of_codes_are_read_as_they_were_packed(bits: int, group: int, input
         assert np.array_equal(kind.floats(packed, inputs), expected)
 
 
-@pytest.mark.parametrize("name", ["INT8-5-F16", "INT3-0-F16", "INT8-0-F8", "INT8", "int8-0-F16", "INT8-0-F16 ", "Q8_0"])
+@pytest.mark.parametrize(
+    "name", ["Q8_0", "INT8-5-F16", "INT8-0-F8", "INT8", "int8-0-F16", "INT8-0-F16 ", "INT8-00-F16"]
+)
 def test_other_names_are_no_type_of_ours(name: str) -> None:
     assert quantized_type(name) is None
 
@@ -312,6 +314,13 @@ def test_a_hostile_manifest_is_refused(copy: Path, case: str) -> None:
     edit, text = HOSTILE[case]
     with_manifest(copy, edit)
     assert text in fails(copy)
+
+
+def test_an_archive_with_a_long_header_is_not_parsed(copy: Path) -> None:
+    """It would be parsed again for each file of the archive."""
+    edit_header(copy / "m.asmodel", lambda header: header.update(__metadata__={"x": "y" * 2**20}))
+    assert "m.asmodel: damaged, or not a safetensors file: header length 1" in fails(copy)
+    assert "is above the format's limit 1048576" in fails(copy)
 
 
 def test_a_header_that_promises_too_much_costs_nothing(copy: Path) -> None:
