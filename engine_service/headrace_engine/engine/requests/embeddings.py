@@ -48,6 +48,8 @@ class Embeddings:
             for index, request in enumerate(requests):
                 with _naming(index):
                     accepted.append(await self._accept(replace(request, config=_config(request, max_length))))
+                # The call reads them all until it releases them: no lease ends one that waits for its turn.
+                self._registry.find(accepted[-1].handle, request.owner).arrive()
             owners = [request.owner for request in requests]
             return [await self._result(*each, normalize) for each in zip(accepted, owners, strict=True)]
         finally:
@@ -74,6 +76,7 @@ class Embeddings:
         if request is not None:
             request.end(FinishReason.STOPPED)
             self._registry.release(request)
+            request.leave()
 
 
 def _config(request: StartRequest, max_length: int | None) -> GenerationConfig:

@@ -14,7 +14,7 @@ from headrace_engine.engine.models.model import Model
 from headrace_engine.engine.requests.leases import Leases
 from headrace_engine.errors import InvalidArgument, NotFound
 from headrace_engine.generation_config import GenerationConfig
-from headrace_engine.request_types import RequestView
+from headrace_engine.request_types import Pooling, RequestView
 from headrace_engine.result_types import FinishReason, GenerateStatus, SequenceView
 from support.clocks.clock import settle
 from support.engine.rig import Rig
@@ -58,6 +58,19 @@ class TestRunning:
         assert listed(rig)
         rig.pass_time(0.1)
         assert not listed(rig)
+
+    async def test_inputs_of_embed_that_wait_for_their_turn_are_kept(self, rig: Rig) -> None:
+        await rig.run()
+        inputs = [rig.request(pooling=Pooling.LAST) for _ in range(3)]
+        call = asyncio.create_task(rig.engine.embed(inputs, normalize=False))
+        await settle()
+        rig.pass_time(3600)
+        assert [view.sequences[0].end for view in listed(rig)] == [None] * 3
+        call.cancel()
+        await asyncio.wait([call])
+        assert listed(rig) == []
+        assert len(rig.core.ended) == 3
+        rig.pass_time(3600)
 
     async def test_what_it_brought_until_then_stays_readable(self, rig: Rig) -> None:
         await rig.run()
