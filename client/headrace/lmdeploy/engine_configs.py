@@ -52,7 +52,7 @@ class TurbomindFields(EngineFields, total=False):
 
     Attributes:
         model_format: layout of the files: None (found out) or "hf"; GGUF files are found out too.
-        rope_scaling_factor: factor of dynamic NTK scaling; 0.0 = none. Default 0.0. Only 0.0 so far.
+        rope_scaling_factor: factor of dynamic NTK scaling; 0.0 = none. Default 0.0.
         use_logn_attn: scale queries by the logarithm of the length. Default False. Only False so far.
     """
 
