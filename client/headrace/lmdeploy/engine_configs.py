@@ -137,9 +137,11 @@ class TurbomindEngineConfig(EngineConfig):
         """Return fields with their values in our form."""
         changed = super().translated(fields)
         layout, factor = changed.get("model_format"), changed.get("rope_scaling_factor")
-        if layout in _OTHER_FORMATS:
-            raise not_supported("model_format", layout, _OTHER_FORMATS[layout])
         if layout is not None:
+            if not isinstance(layout, str):
+                raise invalid("model_format", layout, "a string")
+            if layout in _OTHER_FORMATS:
+                raise not_supported("model_format", layout, _OTHER_FORMATS[layout])
             changed["model_format"] = _FORMATS.get(layout, layout)
         if factor is not None:
             changed["rope_scaling_factor"] = {"type": "DYNAMIC", "factor": factor} if factor else None

@@ -57,6 +57,8 @@ def test_what_the_engine_does_not_have_reaches_it_to_be_refused() -> None:
         (TurbomindEngineConfig, {"download_dir": "/cache"}, "HF_HOME"),
         (PytorchEngineConfig, {"prefill_interval": 4}, "no interval"),
         (PytorchEngineConfig, {"eviction_type": "drop"}, "recompute"),
+        (TurbomindEngineConfig, {"model_format": 5}, "a string"),
+        (TurbomindEngineConfig, {"model_format": {}}, "a string"),
         (TurbomindEngineConfig, {"quant_policy": 5}, "0, 4 or 8"),
         (TurbomindEngineConfig, {"quant_policy": True}, "0, 4 or 8"),
         (ChatTemplateConfig, {"capability": "python"}, "completion"),
