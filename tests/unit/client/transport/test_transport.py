@@ -21,6 +21,7 @@ from headrace_proto.pure.limits import MAX_REQUEST_BYTES
 from headrace_proto.v1 import engine_service_pb2
 from headrace_proto.wire.transport import CallError
 from support.clocks.waiting import LIMIT
+from support.deployment.distributions import ROOT
 from support.scripted.server import ScriptedServer
 
 SESSION = "headrace.v1.RequestService/Session"
@@ -128,7 +129,10 @@ def test_channel_settings_bound_a_dead_peer_and_a_return() -> None:
 
 
 def test_the_method_tables_hold_every_call() -> None:
-    assert len(METHODS) == 8 + 8 + 5
+    contracts = "".join(path.read_text() for path in (ROOT / "proto/headrace/v1").glob("*_service.proto"))
+    assert sorted(name.rpartition("/")[2] for name in [*METHODS, *CONVERSATIONS]) == sorted(
+        re.findall(r"^  rpc (\w+)", contracts, re.MULTILINE)
+    )
     assert METHODS["headrace.v1.RequestService/GeneratedElements"].streams
     assert not METHODS["headrace.v1.RequestService/StartRequest"].streams
     assert list(CONVERSATIONS) == [SESSION]
