@@ -8,7 +8,9 @@ from headrace_proto.v1 import request_pb2
 from headrace_proto.v1 import request_service_pb2 as wire
 
 from headrace._api.aio_connection import AsyncConnection
+from headrace._api.handing_over import next_attempt
 from headrace._api.release import RELEASE_TIMEOUT
+from headrace._base.aio_waiting import being_cancelled
 from headrace._base.retry import ONCE
 from headrace._streaming.handover import Handover
 from headrace._streaming.recovery import unanswered
@@ -37,16 +39,20 @@ async def _move(connection: AsyncConnection, handover: Handover) -> None:
         accepted = await _start(connection, handover, handover.start())
         handover.accept(accepted)
         connection.requests.moved(handover.handle, accepted.handle)
-    except HeadraceError as error:
+    except Exception as error:
         handover.give_up(error)
-    for handle in handover.unread(held=connection.requests.holds(handover.handle)):
-        await _release(connection, handle)
+        if not isinstance(error, HeadraceError):
+            raise
+    finally:
+        if not being_cancelled():
+            for handle in handover.unread(held=connection.requests.holds(handover.handle)):
+                await _release(connection, handle)
 
 
 async def _start(
     connection: AsyncConnection, handover: Handover, request: wire.StartRequestRequest
 ) -> request_pb2.AcceptedRequest:
-    """Start the request on another engine; wait for a server as long as none is reached."""
+    """Start the request on another engine; wait for a server as long as none is reached and the caller holds it."""
     while True:
         try:
             answer = await connection.call(
@@ -55,15 +61,15 @@ async def _start(
                 wire.StartRequestResponse,
                 timeout=connection.timeout,
                 request_id=request.request_id,
-                before_retry=lambda attempt: setattr(request, "attempt", request.attempt + 1),
+                before_retry=lambda attempt: next_attempt(connection.requests, handover, request),
                 policy=connection.patient,
             )
             return answer.request
         except HeadraceError as error:
             if not unanswered(error):
                 raise
-            request.attempt += 1
             handover.interrupt(error)
+            next_attempt(connection.requests, handover, request)
 
 
 async def _release(connection: AsyncConnection, handle: str) -> None:

@@ -9,12 +9,13 @@ from headrace_proto.v1 import request_pb2
 from headrace_proto.v1 import request_service_pb2 as wire
 
 from headrace._api.connection import Connection
+from headrace._api.open_requests import OpenRequests
 from headrace._api.release import RELEASE_TIMEOUT
 from headrace._base.retry import ONCE
 from headrace._streaming.handover import Handover
 from headrace._streaming.recovery import unanswered
 from headrace._values.calls import REQUESTS
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, RequestReleasedError
 
 
 def handover_of(
@@ -41,17 +42,20 @@ def _move(connection: Connection, handover: Handover) -> None:
         with lock:
             handover.accept(accepted)
             connection.requests.moved(handover.handle, accepted.handle)
-    except HeadraceError as error:
+    except Exception as error:
         with lock:
             handover.give_up(error)
-    for handle in handover.unread(held=connection.requests.holds(handover.handle)):
-        _release(connection, handle)
+        if not isinstance(error, HeadraceError):
+            raise
+    finally:
+        for handle in handover.unread(held=connection.requests.holds(handover.handle)):
+            _release(connection, handle)
 
 
 def _start(
     connection: Connection, handover: Handover, request: wire.StartRequestRequest
 ) -> request_pb2.AcceptedRequest:
-    """Start the request on another engine; wait for a server as long as none is reached."""
+    """Start the request on another engine; wait for a server as long as none is reached and the caller holds it."""
     while True:
         try:
             answer = connection.call(
@@ -60,16 +64,27 @@ def _start(
                 wire.StartRequestResponse,
                 timeout=connection.timeout,
                 request_id=request.request_id,
-                before_retry=lambda attempt: setattr(request, "attempt", request.attempt + 1),
+                before_retry=lambda attempt: next_attempt(connection.requests, handover, request),
                 policy=connection.patient,
             )
             return answer.request
         except HeadraceError as error:
             if not unanswered(error):
                 raise
-            request.attempt += 1
             with connection.session.lock:
                 handover.interrupt(error)
+            next_attempt(connection.requests, handover, request)
+
+
+def next_attempt(requests: OpenRequests, handover: Handover, request: wire.StartRequestRequest) -> None:
+    """Number the next attempt to start a request on another engine.
+
+    Raises:
+        RequestReleasedError: its caller has released it meanwhile.
+    """
+    if not requests.holds(handover.handle):
+        raise RequestReleasedError("the request was released", request_id=handover.request_id)
+    request.attempt += 1
 
 
 def _release(connection: Connection, handle: str) -> None:

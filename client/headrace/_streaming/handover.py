@@ -13,10 +13,13 @@ from headrace_proto.v1 import request_service_pb2 as wire
 from headrace._base.retry import Time
 from headrace._streaming.feed import BaseFeed
 from headrace._streaming.reader import SequenceReader
-from headrace.errors import EngineLostError, HeadraceError
+from headrace.errors import EngineLostError, HeadraceError, InternalServerError
 
 MOST_LOSSES = 3
 """Engines that a request may lose before it ends: one that brings its engines down must not bring all of them down."""
+
+MOST_DRAINS = 100
+"""Engines that may shut down while they run a request before it ends, so that it does not move for ever."""
 
 _SHORTEST_DEADLINE = 1_000_000
 """Least time left, in nanoseconds, that a hand-over asks for: the engine answers that it is too late."""
@@ -61,6 +64,7 @@ class Handover:
         self._clock = clock
         self._begun = begun
         self._losses = 0
+        self._drains = 0
 
     def add(self, feed: BaseFeed, fill: Callable[[], None]) -> None:
         """Add a sequence; `fill` begins to fill its reader from the engine that its feed names."""
@@ -86,12 +90,10 @@ class Handover:
         """Return the message that continues the request on another engine. All its sequences stop reading.
 
         Raises:
-            EngineLostError: it has lost too many engines.
+            EngineLostError: it has lost too many engines, or too many have shut down.
         """
         error = self._loss()
-        self._losses += not self._drained
-        if self._losses > MOST_LOSSES:
-            raise EngineLostError(f"{self._losses} engines were lost while they ran the request")
+        self._count()
         if error.reason != "ENGINE_LOST":  # Its engine may answer again, and still have it.
             self._left.append(self.current)
         logger.info("%s The request goes on at another engine.", error)
@@ -109,41 +111,55 @@ class Handover:
         """Continue on the engine that accepted the request.
 
         Raises:
-            EngineLostError: it has other ids for the prompt.
+            EngineLostError: it has other ids for the prompt. After this or another error nobody reads that copy.
         """
+        self._left.append(accepted.handle)
         if accepted.prompt_hash != self._accepted.prompt_hash:
-            self._left.append(accepted.handle)
             raise EngineLostError(
                 "the engine that held the request is gone, and the one that took over has another tokenizer or template"
             )
         self._number = accepted.handover
         self.current = accepted.handle
-        self.moving = False
-        for feed, fill in self._feeds.items():
+        unfinished = [feed for feed in self._feeds if not feed.over]
+        for feed in self._feeds:
             feed.current = accepted.handle
-            if not feed.over:
-                feed.apply(SequenceReader.land)
-                fill()
+        for feed in unfinished:
+            feed.apply(SequenceReader.land)
+        self.moving = False  # Before they are filled: that may find the new engine lost.
+        for feed in unfinished:
+            self._feeds[feed]()
+        self._left.remove(accepted.handle)
 
     def unread(self, *, held: bool) -> list[str]:
         """Return, once each, the handles of copies that nobody reads; `held`: the caller still has the request."""
         left, self._left = self._left, []
-        return left if held else [*left, self.current]
+        return left if held else list(dict.fromkeys([*left, self.current]))
 
     def interrupt(self, error: HeadraceError) -> None:
         """Have blocked reads raise an error once: no server could be reached for too long."""
         for feed in self._feeds:
             feed.apply(SequenceReader.interrupt, error)
 
-    def give_up(self, error: HeadraceError) -> None:
-        """End the sequences, since no other engine continues them."""
-        loss: HeadraceError = error
-        if not isinstance(error, EngineLostError):
-            text = f"the engine that held the request is gone, and no other one took over: {error.message}"
-            loss = EngineLostError(text, request_id=self.request_id, details=error.details)
+    def give_up(self, error: Exception) -> None:
+        """End the sequences, since no other engine continues them. A defect of this client is named as such."""
+        loss = _loss_of(error).about(self.request_id)
         self.moving = False
         for feed in self._feeds:
-            feed.apply(SequenceReader.strand, loss.about(self.request_id))
+            try:
+                feed.apply(SequenceReader.strand, loss)
+            except HeadraceError as damage:
+                feed.fail(damage)
+
+    def _count(self) -> None:
+        """Count the end of an engine. Raise EngineLostError if the request has seen too many."""
+        if self._drained:
+            self._drains += 1
+        else:
+            self._losses += 1
+        if self._losses > MOST_LOSSES:
+            raise EngineLostError(f"{self._losses} engines were lost while they ran the request")
+        if self._drains > MOST_DRAINS:
+            raise EngineLostError(f"{self._drains} engines shut down while they ran the request")
 
     @property
     def _drained(self) -> bool:
@@ -159,3 +175,13 @@ class Handover:
             passed = int((self._clock.monotonic() - self._begun) * 1e9)
             left = request.config.deadline.ToNanoseconds() - passed
             request.config.deadline.FromNanoseconds(max(left, _SHORTEST_DEADLINE))
+
+
+def _loss_of(error: Exception) -> HeadraceError:
+    """Return what readers are told of the error that ended a hand-over."""
+    if isinstance(error, EngineLostError):
+        return error
+    if isinstance(error, HeadraceError):
+        text = f"the engine that held the request is gone, and no other one took over: {error.message}"
+        return EngineLostError(text, details=error.details)
+    return InternalServerError(f"a defect of the client: it could not hand the request over ({error!r})")

@@ -8,7 +8,10 @@ from typing import Any
 
 import grpc
 import pytest
-from headrace import Client, EngineLostError, FinishReason, ResultQueue, RetryPolicy
+from headrace import Client, EngineLostError, FinishReason, InternalServerError, ResultQueue, RetryPolicy
+from headrace._streaming.handover import MOST_DRAINS
+from headrace._streaming.reader import SequenceReader
+from headrace._streaming.session_driver import SessionDriver
 from headrace_proto.v1 import generation_pb2, request_pb2, status_pb2
 from support.clocks.client_clock import FakeClock
 from support.clocks.waiting import LIMIT, wait_until
@@ -219,3 +222,64 @@ def test_a_call_follows_a_request_that_moves_meanwhile(client: Client, server: S
     server.expect("GetRequest", got(running_info(), handle=SECOND), when=lambda r: r.handle == SECOND)
     assert client.get_request(handle).handle == handle
     assert ids_of(queue) == IDS
+
+
+@pytest.mark.parametrize(("kind", "name", "calls"), [(SequenceReader, "land", 0), (SessionDriver, "attach", 1)])
+def test_a_fault_of_a_move_ends_its_queue(
+    client: Client,
+    server: ScriptedServer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    kind: type,
+    name: str,
+    calls: int,
+) -> None:
+    """Whatever it is: the copy is released, the reader is told, and the log has the stack."""
+    real, left = getattr(kind, name), iter(range(calls))
+
+    def called(self: Any, *given: Any) -> Any:
+        if next(left, None) is None:
+            raise ZeroDivisionError("landed badly")
+        return real(self, *given)
+
+    monkeypatch.setattr(kind, name, called)
+    server.expect("StartRequest", accepted(FIRST), accepted(SECOND, handover=1))
+    server.expect("GeneratedElements", [tokens(IDS, 0, 3), LOST])
+    server.expect("ReleaseRequest", RELEASED)
+    queue = client.start_request("smol", "Hi")[1]
+    with pytest.raises(InternalServerError, match=r"could not hand the request over .*landed badly"):
+        ids_of(queue)
+    assert [one.handle for one in server.wait_for("ReleaseRequest")] == [SECOND]
+    wait_until(lambda: "ZeroDivisionError" in caplog.text, "the fault is not logged")
+
+
+def test_a_released_request_is_started_nowhere(client: Client, server: ScriptedServer) -> None:
+    """It is released while no server answers: no copy of it is made when one does."""
+    go = threading.Event()
+
+    def start(request: Any) -> Any:
+        assert go.wait(LIMIT)
+        return Failure(grpc.StatusCode.UNAVAILABLE)
+
+    server.expect("StartRequest", accepted(FIRST), start)
+    server.expect("GeneratedElements", [tokens(IDS, 0, 3), LOST])
+    server.expect("ReleaseRequest", RELEASED, RELEASED)
+    handle, _queue = client.start_request("smol", "Hi")
+    server.wait_for("StartRequest", 2)
+    client.release_request(handle)
+    go.set()
+    server.wait_for("ReleaseRequest", 2)  # By the move, as it ends.
+    assert len(server.requests("StartRequest")) == 2
+
+
+def test_engines_that_shut_down_for_ever_end_it(client: Client, server: ScriptedServer) -> None:
+    end = end_record(IDS, status=STOPPED, finish_reason=DRAINED)
+    handles = [f"e{number}/i/1" for number in range(MOST_DRAINS + 1)]
+    server.expect("StartRequest", *(accepted(handle, handover=number) for number, handle in enumerate(handles)))
+    for handle in handles:
+        steps = [tokens(IDS)] if handle == handles[0] else []
+        server.expect("GeneratedElements", [*steps, ended(IDS, record=end)], when=lambda r, h=handle: r.handle == h)
+    queue = client.start_request("smol", "Hi")[1]
+    assert ids_of(queue) == IDS
+    assert queue.finish_reason is FinishReason.DRAINED
+    assert len(server.requests("StartRequest")) == MOST_DRAINS + 1
