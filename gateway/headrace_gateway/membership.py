@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from headrace_proto.pure.addresses import Address
 from headrace_proto.pure.daemon_thread import in_daemon
@@ -23,6 +23,8 @@ LONGEST_FILE = 2**16
 """Maximum size of a file with engines, in bytes."""
 
 _PATIENCE = 5.0
+
+_Result = TypeVar("_Result")
 
 Apply = Callable[[Sequence[EngineAddress]], None]
 
@@ -50,6 +52,29 @@ class StaticMembership:
     async def follow(self, apply: Apply) -> None:
         """Pass on the list, once."""
         apply(self._engines)
+
+
+class _OneAtATime(Generic[_Result]):
+    """Blocking work, done in one thread at a time.
+
+    A file system or a resolver that hangs costs one thread, which does not hold up the end of the process.
+
+    Args:
+        work: the work.
+    """
+
+    def __init__(self, work: Callable[[], _Result]) -> None:
+        self._work = work
+        self._doing: asyncio.Task[_Result] | None = None
+
+    async def get(self) -> _Result:
+        """Return the result of the work that is being done, else begin it. Raises as the work does."""
+        self._doing = self._doing or asyncio.create_task(in_daemon(self._work))
+        try:
+            return await asyncio.shield(self._doing)
+        finally:
+            if self._doing.done():
+                self._doing = None
 
 
 class Watched:
@@ -93,8 +118,6 @@ class Watched:
 class FileMembership(Watched):
     """A file with a line NAME=HOST:PORT for each engine; empty lines and those that begin with # say nothing.
 
-    A file system that hangs costs one thread, which does not hold up the end of the process.
-
     Args:
         path: the file. Replace it as a whole (write another one, then rename it), or a half is read.
         interval: seconds between two readings.
@@ -103,21 +126,21 @@ class FileMembership(Watched):
     def __init__(self, path: Path, interval: float = INTERVAL) -> None:
         super().__init__(interval)
         self._path = path
-        self._reading: asyncio.Task[str] | None = None
+        self._text = _OneAtATime(self._read)
 
     def __str__(self) -> str:
         return str(self._path)
 
     async def read(self) -> tuple[EngineAddress, ...]:
-        """Return the list. Raise OSError or ValueError if it cannot be read."""
-        self._reading = self._reading or asyncio.create_task(in_daemon(self._read))
-        try:
-            text = await asyncio.shield(self._reading)
-        finally:
-            if self._reading.done():
-                self._reading = None
-        lines = [line.strip() for line in text.splitlines()]
-        return parse_engines([line for line in lines if line and not line.startswith("#")])
+        """Return the list. Raise OSError or ValueError if it cannot be read, or names no engine.
+
+        All engines never leave at once by it: a file without any is more likely one that is being written.
+        """
+        lines = [line.strip() for line in (await self._text.get()).splitlines()]
+        engines = parse_engines([line for line in lines if line and not line.startswith("#")])
+        if not engines:
+            raise ValueError("the file names no engine: the last list holds")
+        return engines
 
     def _read(self) -> str:
         with self._path.open("rb") as file:  # Perhaps a device without an end: its size says nothing.
@@ -138,16 +161,19 @@ class DnsMembership(Watched):
     def __init__(self, target: Address, interval: float = INTERVAL) -> None:
         super().__init__(interval)
         self._target = target
+        self._found = _OneAtATime(self._look_up)
 
     def __str__(self) -> str:
         return str(self._target)
 
     async def read(self) -> tuple[EngineAddress, ...]:
         """Return the list. Raise OSError if the name has no address."""
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(self._target.host, self._target.port, type=socket.SOCK_STREAM)
-        hosts = sorted({str(entry[4][0]) for entry in found})
+        hosts = await self._found.get()
         return tuple(EngineAddress(name_of(host), Address(host, self._target.port)) for host in hosts)
+
+    def _look_up(self) -> list[str]:
+        found = socket.getaddrinfo(self._target.host, self._target.port, type=socket.SOCK_STREAM)
+        return sorted({str(entry[4][0]) for entry in found})
 
 
 def name_of(host: str) -> str:

@@ -20,7 +20,7 @@ from headrace_gateway.membership import (
 )
 from headrace_gateway.options import EngineAddress
 from headrace_proto.pure.addresses import Address
-from support.clocks.waiting import ends, eventually
+from support.clocks.waiting import LIMIT, ends, eventually
 
 FIRST = "# two engines\n\ne1=127.0.0.1:7071\n  e2=[::1]:7072\n"
 
@@ -83,7 +83,7 @@ async def test_a_file_is_read_again_when_it_changes(following, tmp_path: Path):
     assert await file.has(2) == ["e2=[::1]:7072"]
 
 
-@pytest.mark.parametrize("broken", ["e1", "e1=127.0.0.1:1\ne1=127.0.0.1:2", "e1=host:0", None])
+@pytest.mark.parametrize("broken", ["e1", "e1=127.0.0.1:1\ne1=127.0.0.1:2", "e1=host:0", "", "# none\n", None])
 async def test_the_last_list_holds_while_a_file_is_broken(following, tmp_path: Path, broken: str | None):
     path = tmp_path / "engines"
     replace(path, FIRST)
@@ -129,16 +129,34 @@ async def test_a_file_of_any_size_costs_bounded_memory_and_words(tmp_path: Path)
 async def test_each_address_of_a_name_is_an_engine(following, monkeypatch: pytest.MonkeyPatch):
     answers: list[Any] = [["10.0.0.3", "10.0.0.2"], OSError("no such name"), ["10.0.0.2", "fd00::1"]]
 
-    async def look_up(host: str, port: int, **more: Any) -> list[Any]:
+    def look_up(host: str, port: int, **more: Any) -> list[Any]:
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         if isinstance(answer, OSError):
             raise answer
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in answer]
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", look_up, raising=False)
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
     dns = following(DnsMembership(Address("engines", 7071), interval=0.005))
     assert await dns.has(1) == ["ip-10-0-0-2=10.0.0.2:7071", "ip-10-0-0-3=10.0.0.3:7071"]
     assert await dns.has(2) == ["ip-10-0-0-2=10.0.0.2:7071", "ip-fd00--1=[fd00::1]:7071"]
+
+
+async def test_f1_a_resolver_that_hangs_costs_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, before = threading.Event(), set(threading.enumerate())
+
+    def look_up(host: str, port: int, **more: Any) -> list[Any]:
+        assert answers.wait(LIMIT)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.2", port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    dns = DnsMembership(Address("engines", 7071))
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await dns.read()
+    assert len({*threading.enumerate()} - before) == 1
+    answers.set()
+    assert [one.name for one in await dns.read()] == ["ip-10-0-0-2"]
 
 
 async def test_a_real_name_is_resolved(following):
