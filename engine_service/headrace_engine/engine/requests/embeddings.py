@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import NamedTuple
 
 from headrace_engine.engine.requests.reading import Reading
 from headrace_engine.engine.requests.registry import RequestRegistry
-from headrace_engine.errors import FieldViolation, Internal, InvalidArgument, Unavailable
+from headrace_engine.errors import (
+    FieldViolation,
+    Internal,
+    InvalidArgument,
+    NotFound,
+    ResourceExhausted,
+    Unavailable,
+)
 from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.request_types import AcceptedRequest, Embedding, StartRequest
 from headrace_engine.result_types import FinishReason
 
 Accept = Callable[[StartRequest], Awaitable[AcceptedRequest]]
+
+
+class _Running(NamedTuple):
+    accepted: AcceptedRequest
+    owner: str
 
 
 class Embeddings:
@@ -35,6 +49,8 @@ class Embeddings:
     ) -> list[Embedding]:
         """Return the embedding of each prompt. Cancelling the call stops them all.
 
+        A prompt for which there is no room beside the earlier ones waits for their ends.
+
         Args:
             requests: the prompts, each with its pooling.
             max_length: maximum length of a sequence of the model; None: not known yet.
@@ -42,22 +58,44 @@ class Embeddings:
 
         Raises:
             HeadraceError: as starting a request; InvalidArgument names the input.
+            NotFound: a request was stopped or released by its handle.
         """
-        accepted: list[AcceptedRequest] = []
+        found: list[Embedding] = []
+        running: deque[_Running] = deque()
         try:
             for index, request in enumerate(requests):
-                with _naming(index):
-                    accepted.append(await self._accept(replace(request, config=_config(request, max_length))))
-                # The call reads them all until it releases them: no lease ends one that waits for its turn.
-                self._registry.find(accepted[-1].handle, request.owner).arrive()
-            owners = [request.owner for request in requests]
-            return [await self._result(*each, normalize) for each in zip(accepted, owners, strict=True)]
+                one = replace(request, config=_config(request, max_length))
+                while (accepted := await self._begin(index, one, last_try=not running)) is None:
+                    found.append(await self._next(running, normalize))
+                running.append(_Running(accepted, request.owner))
+            while running:
+                found.append(await self._next(running, normalize))
+            return found
         finally:
-            for each, request in zip(accepted, requests, strict=False):
-                self._release(each.handle, request.owner)
+            for each in running:
+                self._release(each)
 
-    async def _result(self, accepted: AcceptedRequest, owner: str, normalize: bool) -> Embedding:
-        request = self._registry.find(accepted.handle, owner)
+    async def _begin(self, index: int, request: StartRequest, *, last_try: bool) -> AcceptedRequest | None:
+        """Start the request of an input; return None if there is no room and this is not the last try."""
+        try:
+            with _naming(index):
+                accepted = await self._accept(request)
+        except ResourceExhausted:
+            if last_try:
+                raise
+            return None
+        # The call reads them all until it releases them: no lease ends one that waits for its turn.
+        self._registry.find(accepted.handle, request.owner).arrive()
+        return accepted
+
+    async def _next(self, running: deque[_Running], normalize: bool) -> Embedding:
+        """Return the embedding of the request that was begun first, and release it."""
+        found = await self._result(running[0], normalize)
+        self._release(running.popleft())
+        return found
+
+    async def _result(self, one: _Running, normalize: bool) -> Embedding:
+        request = self._registry.find(one.accepted.handle, one.owner)
         await self._reading.sync([request])
         sequence = request.sequences[0]
         states, end = sequence.states, sequence.log.end
@@ -66,13 +104,15 @@ class Embeddings:
         if end.error is not None:
             raise end.error
         if states.complete:
-            return Embedding(states.vector(normalize=normalize), accepted.prompt_token_count)
+            return Embedding(states.vector(normalize=normalize), one.accepted.prompt_token_count)
         if end.finish_reason is FinishReason.DRAINED:
             raise Unavailable("the engine is shutting down", retry_after=1.0)
-        raise Unavailable(f"the embedding was ended early ({end.finish_reason})", reason="CORE_RESTARTING")
+        if end.finish_reason is FinishReason.STOPPED:
+            raise NotFound(f"the request of an input, {one.accepted.handle}, was stopped by its handle")
+        raise Internal(f"the computation of an embedding ended early ({end.finish_reason})")
 
-    def _release(self, handle: str, owner: str) -> None:
-        request = self._registry.find_or_none(handle, owner)
+    def _release(self, one: _Running) -> None:
+        request = self._registry.find_or_none(one.accepted.handle, one.owner)
         if request is not None:
             request.end(FinishReason.STOPPED)
             self._registry.release(request)
