@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypedDict, Unpack
 
@@ -144,6 +145,8 @@ class TurbomindEngineConfig(EngineConfig):
                 raise not_supported("model_format", layout, _OTHER_FORMATS[layout])
             changed["model_format"] = _FORMATS.get(layout, layout)
         if factor is not None:
+            if isinstance(factor, float) and not math.isfinite(factor):
+                raise invalid("rope_scaling_factor", factor, "a finite number")
             changed["rope_scaling_factor"] = {"type": "DYNAMIC", "factor": factor} if factor else None
         return changed
 

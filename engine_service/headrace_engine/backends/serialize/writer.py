@@ -21,6 +21,7 @@ from headrace_engine.models.loaders.headrace import (
     LONGEST_ENTRY,
     MANIFEST,
     MANIFEST_SUM,
+    MOST_BYTES,
     PARAM_SUFFIX,
     VERSION,
     open_archive,
@@ -113,6 +114,9 @@ def _small_files(files: ModelFiles) -> dict[str, bytes]:
     small = {name: read_model_file(folder / name, LONGEST_ENTRY) for name in _SMALL_FILES if has_file(folder / name)}
     if _TOKENIZER not in small:
         small[_TOKENIZER] = build_tokenizer(folder).tokenizer.to_str().encode()
+    total = sum(map(len, small.values()))
+    if total > MOST_BYTES:
+        raise BadModel(f"{folder.name}: its small files have {total} bytes together; allowed: at most {MOST_BYTES}")
     return small
 
 

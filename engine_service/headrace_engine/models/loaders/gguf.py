@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import struct
 from array import array
@@ -13,7 +12,7 @@ from typing import Any
 
 from headrace_engine.config import ModelFormat
 from headrace_engine.errors import BadModel
-from headrace_engine.models.config_fields import ConfigFields
+from headrace_engine.models.config_fields import MOST_NUMBER, ConfigFields
 from headrace_engine.models.families import family_of_gguf
 from headrace_engine.models.families.family import Family, GgufHints
 from headrace_engine.models.files import ModelFiles, StoredTensor, TensorInfo
@@ -22,6 +21,7 @@ from headrace_engine.models.loaders.digest import digest_of, snapshot_commit
 from headrace_engine.models.loaders.gguf_header import GgufHeader, read_header
 from headrace_engine.models.loaders.gguf_types import READABLE_TYPES
 from headrace_engine.models.loaders.opening import open_model_file
+from headrace_engine.models.rope.reading import LEAST_FACTOR, is_factor
 from headrace_engine.models.spec import DecoderSpec
 
 _ROPE_FREQS = "rope_freqs.weight"
@@ -143,8 +143,8 @@ def _factors(header: GgufHeader, name: str) -> tuple[float, ...]:
     with open_model_file(header.path) as file:
         file.seek(tensor.offset)
         values = struct.unpack(f"<{tensor.elements}f", file.read(tensor.nbytes))
-    if not all(math.isfinite(value) and value > 0 for value in values):
-        raise tensor.error("holds values that are not finite and above 0")
+    if not all(map(is_factor, values)):
+        raise tensor.error(f"holds values that are not from {LEAST_FACTOR:g} to {MOST_NUMBER:g}")
     return values
 
 

@@ -32,6 +32,9 @@ VERSION = 1
 
 _LONGEST_MANIFEST = 64 * 2**20
 LONGEST_ENTRY = 2**28
+MOST_BYTES = 2**30
+"""Maximum size of a model's small files together, in bytes: all are read when it is opened."""
+
 _MOST_ENTRIES = 64
 
 
@@ -66,6 +69,9 @@ def read_manifest(archive: Path) -> Mapping[str, Any]:
     entries = read_entries(archive)
     if len(entries) > _MOST_ENTRIES or any(entry.storage != "U8" for entry in entries.values()):
         raise BadModel(f"{archive.name}: not a model of this format: its entries are not those of an archive")
+    total = sum(entry.nbytes for name, entry in entries.items() if name not in (MANIFEST, MANIFEST_SUM))
+    if total > MOST_BYTES:
+        raise BadModel(f"{archive.name}: its files have {total} bytes together; allowed: at most {MOST_BYTES}")
     content = _entry(archive, MANIFEST, _LONGEST_MANIFEST)
     if _entry(archive, MANIFEST_SUM, 4) != zlib.crc32(content).to_bytes(4, "little"):
         raise BadModel(f"{archive.name}: damaged: {MANIFEST} does not have its checksum")

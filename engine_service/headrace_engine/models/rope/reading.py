@@ -7,10 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from headrace_engine.config import RopeScalingType
-from headrace_engine.models.config_fields import LEAST_NUMBER, MOST_NUMBER, ConfigFields
+from headrace_engine.models.config_fields import MOST_NUMBER, ConfigFields
 from headrace_engine.models.spec import RopeSpec
 
 DEFAULT_THETA = 10_000.0
+
+LEAST_FACTOR = 2.0**-96
+"""Least divisor of an inverse frequency: the angle of the last of 2³¹ positions is then a number of float32."""
 
 
 def rope_from_config(
@@ -199,13 +202,15 @@ def _check_logarithm(scaling: ConfigFields, name: str, value: float) -> None:
 
 def _factors(scaling: ConfigFields, name: str, count: int) -> tuple[float, ...]:
     values = scaling.get(name)
-    if not isinstance(values, list) or len(values) != count or not all(map(_is_factor, values)):
-        raise scaling.error(name, f"must list {count} numbers of float32 above 0, half of what rotates of a head")
+    if not isinstance(values, list) or len(values) != count or not all(map(is_factor, values)):
+        text = f"must list {count} numbers, half of what rotates of a head, from {LEAST_FACTOR:g} to {MOST_NUMBER:g}"
+        raise scaling.error(name, text)
     return tuple(map(float, values))
 
 
-def _is_factor(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and LEAST_NUMBER <= value <= MOST_NUMBER
+def is_factor(value: object) -> bool:
+    """Return whether a value can divide an inverse frequency."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and LEAST_FACTOR <= value <= MOST_NUMBER
 
 
 _Reader = Callable[[RopeSpec, ConfigFields, int, int], RopeSpec]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 import zlib
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from headrace_engine.errors import AlreadyExists, BadModel
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.files import ModelFiles
 from headrace_engine.models.loaders.archive import read_entry
+from headrace_engine.models.loaders.headrace import LONGEST_ENTRY, MOST_BYTES
 from headrace_engine.models.loaders.safetensors import read_header
 from headrace_engine.models.mapped import map_tensor
 from headrace_engine.models.quantized_rows import GROUPS, QuantizedType, quantized_type
@@ -321,6 +323,27 @@ def test_an_archive_with_a_long_header_is_not_parsed(copy: Path) -> None:
     edit_header(copy / "m.asmodel", lambda header: header.update(__metadata__={"x": "y" * 2**20}))
     assert "m.asmodel: damaged, or not a safetensors file: header length 1" in fails(copy)
     assert "is above the format's limit 1048576" in fails(copy)
+
+
+def test_files_that_are_too_much_together_are_not_read(copy: Path) -> None:
+    """Each is within its limit. They are one hole: reading them would take their memory, not their disk."""
+    archive = copy / "m.asmodel"
+    end = max(entry.offset + entry.nbytes for entry in read_header(archive)[0].values())
+    start = min(entry.offset for entry in read_header(archive)[0].values())
+
+    def add(header: dict[str, Any]) -> None:
+        for number in range(5):
+            begin = end - start + number * LONGEST_ENTRY
+            header[f"x{number}"] = {
+                "dtype": "U8",
+                "shape": [LONGEST_ENTRY],
+                "data_offsets": [begin, begin + LONGEST_ENTRY],
+            }
+
+    edit_header(archive, add)
+    with archive.open("r+b") as file:
+        file.truncate(file.seek(0, 2) + 5 * LONGEST_ENTRY)
+    assert re.fullmatch(rf"m\.asmodel: its files have \d+ bytes together; allowed: at most {MOST_BYTES}", fails(copy))
 
 
 def test_a_header_that_promises_too_much_costs_nothing(copy: Path) -> None:

@@ -54,6 +54,8 @@ def test_what_the_engine_does_not_have_reaches_it_to_be_refused() -> None:
     [
         (TurbomindEngineConfig, {"model_format": "awq"}, "weight_quant"),
         (TurbomindEngineConfig, {"model_format": "llama"}, "Hugging Face"),
+        (TurbomindEngineConfig, {"rope_scaling_factor": float("nan")}, "must be a finite number"),
+        (TurbomindEngineConfig, {"rope_scaling_factor": float("inf")}, "must be a finite number"),
         (TurbomindEngineConfig, {"download_dir": "/cache"}, "HF_HOME"),
         (PytorchEngineConfig, {"prefill_interval": 4}, "no interval"),
         (PytorchEngineConfig, {"eviction_type": "drop"}, "recompute"),

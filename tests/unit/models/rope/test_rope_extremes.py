@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from headrace_engine.errors import BadModel
 from headrace_engine.models.config_fields import LEAST_NUMBER, MOST_NUMBER, ConfigFields
-from headrace_engine.models.rope.reading import rope_from_config
+from headrace_engine.models.rope.reading import LEAST_FACTOR, rope_from_config
 from headrace_engine.models.rope.tables import inverse_frequencies, rotary_tables
 
 HEAD, LENGTH = 4, 64
@@ -49,8 +49,17 @@ def test_an_extreme_is_refused_or_gives_numbers(kind: str, name: str) -> None:
     assert all(message.startswith("config.json: rope_scaling.") for message in refused)
 
 
-@pytest.mark.parametrize("factor", [0, -1.0, 1e-300, 1e300, float("nan"), float("inf"), True, "1", None])
-def test_a_factor_of_a_list_is_a_number_of_float32(factor: Any) -> None:
+@pytest.mark.parametrize(
+    "factor", [0, -1.0, 1e-300, LEAST_NUMBER, 6e-30, 1e300, float("nan"), float("inf"), True, "1", None]
+)
+def test_a_factor_of_a_list_gives_angles_that_are_numbers(factor: Any) -> None:
     fields = {"rope_type": "longrope", **LENGTHS, **FACTORS, "long_factor": [1.0, factor]}
-    with pytest.raises(BadModel, match=r"long_factor = .* must list 2 numbers of float32 above 0"):
+    with pytest.raises(BadModel, match=r"long_factor = .* must list 2 numbers, .* from 1\.26218e-29 to"):
         rope_from_config(ConfigFields({"rope_scaling": fields}, "config.json"), HEAD, LENGTH)
+
+
+def test_the_least_factor_gives_numbers_at_the_last_position() -> None:
+    fields = {"rope_type": "longrope", **LENGTHS, **FACTORS, "long_factor": [1.0, LEAST_FACTOR]}
+    rope = rope_from_config(ConfigFields({"rope_scaling": fields}, "config.json"), HEAD, LENGTH)
+    frequencies = inverse_frequencies(replace(rope, theta=1.0, length=2**31 - 1))
+    assert np.isfinite(np.float32(2**31) * frequencies).all()
