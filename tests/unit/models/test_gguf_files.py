@@ -91,7 +91,7 @@ class TestExtraTensors:
         assert factors[-1] == pytest.approx(8)
         assert open_model(str(source)).spec.ropes[0].scaling is RopeScalingType.LLAMA3
 
-    @pytest.mark.parametrize("factors", [[1.0] * 7, [1.0] * 7 + [0.0], [1.0] * 7 + [float("nan")]])
+    @pytest.mark.parametrize("factors", [[1.0] * 7, [1.0] * 7 + [0.0], [1.0] * 7 + [float("nan")], [1.0] * 7 + [1e-37]])
     def test_bc131_wrong_rope_freqs_are_refused(self, tmp_path: Path, llama: Path, factors: list[float]) -> None:
         extra = {"rope_freqs.weight": np.array(factors, dtype=np.float32)}
         assert "rope_freqs.weight" in refusal(write_gguf(tmp_path / "model.gguf", llama, extra_tensors=extra))
