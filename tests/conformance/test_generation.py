@@ -287,7 +287,13 @@ def test_a_deadline_ends_a_request_with_what_it_has(client: Client) -> None:
     cycle = _long_ids(client, max_new_tokens=200, ignore_eos=True, do_sample=False)
     never = next(token for token in range(384) if token not in cycle)
     handle, queue = client.start_request(
-        LONG_MODEL, ids=[1, 2], max_new_tokens=10_000, eos_token_id=[never], do_sample=False, deadline=0.3
+        LONG_MODEL,
+        ids=[1, 2],
+        max_new_tokens=10_000,
+        eos_token_id=[never],
+        logit_bias={never: -100.0},
+        do_sample=False,
+        deadline=0.3,
     )
     ids = [token for elements in queue for token in elements.ids_from_generate]
     assert queue.finish_reason is FinishReason.DEADLINE

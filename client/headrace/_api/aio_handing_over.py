@@ -52,7 +52,11 @@ async def _move(connection: AsyncConnection, handover: Handover) -> None:
 async def _start(
     connection: AsyncConnection, handover: Handover, request: wire.StartRequestRequest
 ) -> request_pb2.AcceptedRequest:
-    """Start the request on another engine; wait for a server as long as none is reached and the caller holds it."""
+    """Start the request on another engine.
+
+    While no server is reached, wait for one as long as the caller holds the request: the lost engine may come back. One
+    that has shut down ended the request itself, which is then told.
+    """
     while True:
         try:
             answer = await connection.call(
@@ -66,7 +70,7 @@ async def _start(
             )
             return answer.request
         except HeadraceError as error:
-            if not unanswered(error):
+            if handover.drained or not unanswered(error):
                 raise
             handover.interrupt(error)
             next_attempt(connection.requests, handover, request)

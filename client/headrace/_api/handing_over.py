@@ -55,7 +55,11 @@ def _move(connection: Connection, handover: Handover) -> None:
 def _start(
     connection: Connection, handover: Handover, request: wire.StartRequestRequest
 ) -> request_pb2.AcceptedRequest:
-    """Start the request on another engine; wait for a server as long as none is reached and the caller holds it."""
+    """Start the request on another engine.
+
+    While no server is reached, wait for one as long as the caller holds the request: the lost engine may come back. One
+    that has shut down ended the request itself, which is then told.
+    """
     while True:
         try:
             answer = connection.call(
@@ -72,6 +76,8 @@ def _start(
             if not unanswered(error):
                 raise
             with connection.session.lock:
+                if handover.drained:
+                    raise
                 handover.interrupt(error)
             next_attempt(connection.requests, handover, request)
 

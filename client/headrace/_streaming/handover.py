@@ -152,7 +152,7 @@ class Handover:
 
     def _count(self) -> None:
         """Count the end of an engine. Raise EngineLostError if the request has seen too many."""
-        if self._drained:
+        if self.drained:
             self._drains += 1
         else:
             self._losses += 1
@@ -162,7 +162,8 @@ class Handover:
             raise EngineLostError(f"{self._drains} engines shut down while they ran the request")
 
     @property
-    def _drained(self) -> bool:
+    def drained(self) -> bool:
+        """Whether its engine ended the request because it shuts down."""
         return any(feed.query(lambda reader: reader.drained) for feed in self._feeds)
 
     def _loss(self) -> HeadraceError:

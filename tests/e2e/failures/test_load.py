@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace import Client, UnavailableError
+from headrace import Client, RetryPolicy, UnavailableError
 from headrace.fields import Lease
 from headrace.types import FinishReason, GenerateStatus, RequestInfo
 from support.clocks.waiting import LIMIT, wait_until
@@ -34,6 +34,7 @@ from support.servers.processes import Server, gated_engine_server, gateway_serve
 from support.servers.reading import Reading, joined
 from support.servers.wire import Wire
 
+HASTY = RetryPolicy(give_up_after=0.5)
 MIB = 1 << 20
 SHORT = 0.3
 """Seconds of both parts of a lease."""
@@ -198,9 +199,12 @@ def refusal(address: str) -> str:
 
 
 def test_an_engine_ends_what_outlasts_its_drain_limit(tiny: Path, tmp_path: Path) -> None:
-    """With DRAINED; the tokens so far are read, also by those who read late."""
+    """With DRAINED; the tokens so far are read, also by those who read late, once no other engine has taken over."""
     gate = Gate(tmp_path / "steps")
-    with gated_engine_server("e1", gate, "--drain-limit", "0.2") as engine, Client(engine.address) as client:
+    with (
+        gated_engine_server("e1", gate, "--drain-limit", "0.2") as engine,
+        Client(engine.address, retry=HASTY) as client,
+    ):
         serve(client, tiny)
         gate.shut()
         readings = [Reading(queue) for queue in start_all(client)]

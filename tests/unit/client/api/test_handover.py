@@ -106,6 +106,17 @@ def test_where_no_engine_takes_over_a_drained_queue_ends_so(client: Client, serv
     assert queue.finish_reason is FinishReason.DRAINED
 
 
+def test_where_no_server_answers_a_drained_queue_ends_so(server: ScriptedServer, clock: FakeClock) -> None:
+    end = end_record(IDS, status=STOPPED, finish_reason=DRAINED)
+    server.expect("StartRequest", accepted(FIRST), Failure(grpc.StatusCode.UNAVAILABLE, "no answer."))
+    server.expect("GeneratedElements", [tokens(IDS), ended(IDS, record=end)])
+    server.expect("ReleaseRequest", RELEASED)
+    with Client(server.address, clock=clock, retry=RetryPolicy(give_up_after=0)) as client:
+        queue = client.start_request("smol", "Hi")[1]
+        assert ids_of(queue) == IDS
+        assert queue.finish_reason is FinishReason.DRAINED
+
+
 def test_where_no_engine_takes_over_a_lost_one_is_an_error(client: Client, server: ScriptedServer) -> None:
     server.expect("StartRequest", accepted(FIRST), Failure(grpc.StatusCode.NOT_FOUND, "none.", reason="UNKNOWN_MODEL"))
     server.expect("GeneratedElements", [tokens(IDS, 0, 3), LOST])
