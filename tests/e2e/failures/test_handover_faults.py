@@ -16,14 +16,18 @@ from support.servers.processes import Server, gated_engine_server, gateway_serve
 from support.servers.reading import Reading, step_until
 
 LENGTH = 100
-FAULTS: dict[str, tuple[Callable[[CutProxy], None], bool]] = {
+FAULTS: dict[str, tuple[Callable[[CutProxy], None], bool | None]] = {
     "cut": (CutProxy.cut, True),
-    "half-open": (CutProxy.strand, True),
+    "half-open": (CutProxy.strand, None),
     "one-way": (CutProxy.swallow, True),
     "delayed": (lambda proxy: proxy.delay(0.2), False),
     "throttled": (lambda proxy: proxy.throttle(20_000), False),
 }
-"""What happens, and whether the engine is then lost; one that is only slow is waited for."""
+"""What happens, and whether the engine is then lost; one that is only slow is waited for.
+
+None: it depends. New connections are served, and gRPC finds after 10 s that a ping was not answered: about when the
+engine counts as lost, or just before that.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -68,4 +72,7 @@ def test_every_stream_is_whole(engines: dict[str, Server], gate: Gate, fault: st
         gate.open()
         assert [reading.whole() for reading in readings] == expected
         moved = [queue for queue in queues if queue.RequestStatInfo()["handovers"]]
-        assert moved == (there if loses else [])
+        if loses is None:
+            assert all(queue in there for queue in moved)
+        else:
+            assert moved == (there if loses else [])
