@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from headrace_proto.pure.faults import is_fault
 from headrace_proto.v1 import request_pb2
 from headrace_proto.v1 import request_service_pb2 as wire
 
@@ -39,7 +40,9 @@ async def _move(connection: AsyncConnection, handover: Handover) -> None:
         accepted = await _start(connection, handover, handover.start())
         handover.accept(accepted)
         connection.requests.moved(handover.handle, accepted.handle)
-    except Exception as error:
+    except BaseException as error:
+        if not is_fault(error):
+            raise
         handover.give_up(error)
         if not isinstance(error, HeadraceError):
             raise

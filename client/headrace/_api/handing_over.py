@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 
+from headrace_proto.pure.faults import is_fault
 from headrace_proto.v1 import request_pb2
 from headrace_proto.v1 import request_service_pb2 as wire
 
@@ -42,7 +43,9 @@ def _move(connection: Connection, handover: Handover) -> None:
         with lock:
             handover.accept(accepted)
             connection.requests.moved(handover.handle, accepted.handle)
-    except Exception as error:
+    except BaseException as error:
+        if not is_fault(error):
+            raise
         with lock:
             handover.give_up(error)
         if not isinstance(error, HeadraceError):

@@ -140,7 +140,7 @@ class Handover:
         for feed in self._feeds:
             feed.apply(SequenceReader.interrupt, error)
 
-    def give_up(self, error: Exception) -> None:
+    def give_up(self, error: BaseException) -> None:
         """End the sequences, since no other engine continues them. A defect of this client is named as such."""
         loss = _loss_of(error).about(self.request_id)
         self.moving = False
@@ -178,7 +178,7 @@ class Handover:
             request.config.deadline.FromNanoseconds(max(left, _SHORTEST_DEADLINE))
 
 
-def _loss_of(error: Exception) -> HeadraceError:
+def _loss_of(error: BaseException) -> HeadraceError:
     """Return what readers are told of the error that ended a hand-over."""
     if isinstance(error, EngineLostError):
         return error
