@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from headrace import Client
+from headrace_engine.engine.models.memory_models import FOLDERS
+from headrace_engine.models.loaders.opening import ARCHIVE
 from support.models.tiny_models import make_tiny_llama
 from support.servers.books import release_all
 from support.servers.processes import Server, engine_server, gateway_server
@@ -29,13 +32,15 @@ def servers() -> Iterator[Server]:
 
 @pytest.fixture
 def gateway(servers: Server) -> Iterator[Server]:
-    """The same. Afterwards nothing is left on it: no request by then, and no model."""
+    """The same. Afterwards nothing is left on it: no request, and no model, in memory or installed."""
     yield servers
     with Client(servers.address) as client:
         release_all(client)
         for name in {info.model_name for info in client.list_models()}:
             client.stop_model(name)
             client.release_model(name)
+        for archive in Path(tempfile.gettempdir()).glob(f"{FOLDERS}/*/*{ARCHIVE}"):
+            client.free_serialized_model(archive.parent.name)
 
 
 @pytest.fixture(params=["inprocess", "gateway"])

@@ -20,6 +20,9 @@ MOST_IN_MEMORY = 8
 """Maximum number of models in memory."""
 
 _FOLDER = "headrace-memory-"
+FOLDERS = f"{_FOLDER}*"
+"""Pattern of the names of all engines' folders, among the temporary files."""
+
 _LOCK = "lock"
 
 
@@ -49,8 +52,9 @@ class MemoryModels:
             OutOfMemory: there are MOST_IN_MEMORY others.
         """
         there = {archive.parent.name for archive in self.folder.glob(f"*/*{ARCHIVE}")}
-        if len(there - {name}) >= MOST_IN_MEMORY:
-            text = f"{MOST_IN_MEMORY} models are in memory, and no more may be: free one (FreeSerializedModel)"
+        if len(others := there - {name}) >= MOST_IN_MEMORY:
+            names = ", ".join(sorted(others))
+            text = f"{len(others)} models are in memory ({names}), and no more may be: free one (FreeSerializedModel)"
             raise OutOfMemory(text, metadata={"model_name": name})
         self._freed.discard(name)
         if self._lock is None:
@@ -80,7 +84,7 @@ class MemoryModels:
 
 def _delete_abandoned(parent: Path) -> None:
     """Delete the folders whose engine is gone, and with it the lock."""
-    for folder in parent.glob(f"{_FOLDER}*"):
+    for folder in parent.glob(FOLDERS):
         lock = _locked(folder, create=False)
         if lock is not None:
             shutil.rmtree(folder, ignore_errors=True)
