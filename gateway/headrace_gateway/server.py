@@ -33,7 +33,8 @@ from headrace_gateway.sessions.sessions import Sessions
 
 log = logger(__name__)
 
-_CLOSE_SECONDS = 1.0
+_CLOSE_SECONDS = 2.5
+"""Less than CUT_GRACE, at which a second signal ends the process."""
 
 _SERVER_OPTIONS = (*SERVER_OPTIONS, ("grpc.max_concurrent_streams", 10_000))
 
@@ -91,7 +92,7 @@ class Gateway:
         await self.close()
 
     async def close(self) -> None:
-        """Close everything. Calls in progress get a second to send their status."""
+        """Close everything. Calls in progress get _CLOSE_SECONDS to send their status."""
         await self._health.stop()
         await self._server.stop(_CLOSE_SECONDS)
         await self.sessions.close()
