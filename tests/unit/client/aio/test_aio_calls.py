@@ -57,14 +57,21 @@ class Gate:
         return self._answer
 
 
-def released_once_read(server: ScriptedServer) -> Any:
-    """Answers a release when its stream is there, so that what ends it can be seen."""
+class ReleasedOnceRead:
+    """Answers a release when its stream is there, so that what ends it can be seen.
 
-    def answer(request: Any) -> Any:
-        server.wait_for_streams(1)
+    Attributes:
+        seen: set once the stream was there.
+    """
+
+    def __init__(self, server: ScriptedServer) -> None:
+        self.seen = threading.Event()
+        self._server = server
+
+    def __call__(self, request: Any) -> Any:
+        self._server.wait_for_streams(1)
+        self.seen.set()
         return RELEASED
-
-    return answer
 
 
 # Tried again.
@@ -194,13 +201,14 @@ async def test_a_request_whose_start_was_cancelled_is_released(client: AsyncClie
     gate = Gate(accepted())
     server.expect("StartRequest", gate)
     server.expect("GeneratedElements", [Hang()])
-    server.expect("ReleaseRequest", released_once_read(server))
+    release = ReleasedOnceRead(server)
+    server.expect("ReleaseRequest", release)
     call = asyncio.create_task(client.start_request("smol", "Hello"))
     await asyncio.to_thread(comes, gate.asked, "nothing is asked")
     await cancelled(call)
     gate.open.set()
-    released = await asyncio.to_thread(server.wait_for, "ReleaseRequest")
-    assert released[0].handle == HANDLE
+    await asyncio.to_thread(comes, release.seen, "it is not released")
+    assert server.requests("ReleaseRequest")[0].handle == HANDLE
     await asyncio.to_thread(server.wait_for_streams, 0)
 
 
@@ -281,12 +289,13 @@ async def test_a_cancelled_first_step_leaves_nothing_behind(
     gate = Gate(accepted())
     server.expect("StartRequest", gate)
     server.expect("GeneratedElements", [Hang()])
-    server.expect("ReleaseRequest", released_once_read(server))
+    release = ReleasedOnceRead(server)
+    server.expect("ReleaseRequest", release)
     step = asyncio.create_task(anext(client.generate("smol", "Hello", request_id=request_id)))
     await asyncio.to_thread(comes, gate.asked, "nothing is asked")
     await cancelled(step)
     gate.open.set()
-    await asyncio.to_thread(server.wait_for, "ReleaseRequest")
+    await asyncio.to_thread(comes, release.seen, "it is not released")
     await asyncio.to_thread(server.wait_for_streams, 0)
 
 
