@@ -6,13 +6,14 @@ import logging
 import weakref
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from headrace_proto.wire.transport import Transport
 
 from headrace._api.connection import Connection, check_timeout
 from headrace._api.release import try_release
 from headrace._api.start_calls import StartCalls
+from headrace._base.closing import Closing
 from headrace._base.retry import Clock, RetryPolicy, SystemClock
 from headrace._transport.transport import open_transport
 from headrace.errors import HeadraceError, UnavailableError
@@ -20,7 +21,7 @@ from headrace.errors import HeadraceError, UnavailableError
 logger = logging.getLogger(__name__)
 
 
-class Client(StartCalls):
+class Client(StartCalls, Closing):
     """A client of a gateway, of an engine, or of an engine in this process.
 
     It connects with the first call. It is thread-safe, but must not be used in a fork of the process that created it.
@@ -77,9 +78,6 @@ class Client(StartCalls):
         Requests continue on the engine until their leases expire, unless another client reads them.
         """
         self._connection.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

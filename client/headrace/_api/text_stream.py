@@ -7,9 +7,8 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from types import TracebackType
-from typing import Self
 
+from headrace._base.closing import Closing
 from headrace._base.janitor import Janitor
 from headrace._streaming.result_queue import ResultQueue
 from headrace.errors import HeadraceError, RequestReleasedError, UnavailableError
@@ -17,7 +16,7 @@ from headrace.errors import HeadraceError, RequestReleasedError, UnavailableErro
 logger = logging.getLogger(__name__)
 
 
-class TextStream:
+class TextStream(Closing):
     """An iterator over the text of a request as it is generated.
 
     The request is stopped and released at the end of the iteration, by `close()`, when left as a context manager, and
@@ -75,14 +74,6 @@ class TextStream:
         if self._dropped.detach() is not None:
             with suppress(HeadraceError):
                 self._try_release(self._handle)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _release(handle: str, release: Callable[[str], None]) -> None:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
 from headrace_proto.wire.transport import CallError, MessageStream
 
+from headrace._base.closing import Closing
 from headrace._base.janitor import Janitor
 from headrace._values.wire_errors import error_from_status
 
 Item = TypeVar("Item")
 
 
-class MessageIterator(Generic[Item]):
+class MessageIterator(Closing, Generic[Item]):
     """An iterator that owns a call, and ends it when closed, left as a context manager, or dropped.
 
     Iterating raises `HeadraceError` when the call fails.
@@ -47,11 +47,3 @@ class MessageIterator(Generic[Item]):
         """End the call, and with it a `next` that waits."""
         self._closed = True
         self._stream.cancel()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
+from headrace._base.closing import Closing
 from headrace._base.refused_names import RefusedNames
 from headrace._streaming.result_queue import ResultQueue
 from headrace._values.refusals import invalid
@@ -42,7 +42,7 @@ logger = logging.getLogger("headrace.allspark")
 _REQUEST = "start_request_text and start_request_ids take prompt and config"
 
 
-class Engine(RefusedNames):
+class Engine(RefusedNames, Closing):
     """An engine in this process, or a server.
 
     Every call but `install_model` returns an `AsStatus`; an error is logged and is the status' `error`. What only a
@@ -198,14 +198,6 @@ class Engine(RefusedNames):
     def close(self) -> None:
         """Close the client; an engine in this process ends with all that it runs."""
         self.client.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"Engine(version={self._version!r})"

@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from queue import SimpleQueue
-from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
+from headrace._base.closing import Closing
 from headrace._base.retry import RetryPolicy
 from headrace._streaming.result_queue import ResultQueue
 from headrace._values.refusals import invalid
@@ -30,7 +30,7 @@ Prompts = str | Conversation | Sequence[str | Conversation]
 """One prompt, or several."""
 
 
-class Pipeline:
+class Pipeline(Closing):
     """Answers prompts with one model. Made by `pipeline`.
 
     As a context manager it closes on exit.
@@ -100,14 +100,6 @@ class Pipeline:
     def close(self) -> None:
         """End the pipeline and free what runs in this process; what a server runs stays as it is."""
         self.client.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _pieces(self, starts: Sequence[Callable[[], tuple[str, ResultQueue]]]) -> Iterator[Response]:
         arrived: SimpleQueue[Piece] = SimpleQueue()

@@ -7,6 +7,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
+from headrace._base.closing import Closing
 from headrace._base.refused_names import RefusedNames
 from headrace._base.retry import RetryPolicy
 from headrace._values.refusals import invalid
@@ -33,7 +34,7 @@ _UNMATCHED: Mapping[str, tuple[tuple[Any, ...], str]] = {
 _PROBE = "The wheel turns: 1234.5 – é 水 🙂\n  two  spaces"
 
 
-class vSurge(RefusedNames):  # noqa: N801
+class vSurge(RefusedNames, Closing):  # noqa: N801
     """Generates text with one model. Made by `from_model`.
 
     As a context manager it stops on exit.
@@ -186,9 +187,6 @@ class vSurge(RefusedNames):  # noqa: N801
     def close(self) -> None:
         """Close the client, and free what runs in this process; what a server runs stays as it is."""
         self.client.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
