@@ -24,16 +24,15 @@ from support.models.tiny_models import make_tiny_llama
 
 @pytest.fixture
 def before() -> list[psutil.Process]:
-    """What engines of other tests, in this process, have started."""
+    """The servers that other tests, in this process, have started."""
     return _children()
 
 
 def test_a_server_that_dies_is_noticed_and_named(before: list[psutil.Process]) -> None:
     with pytest.raises(LocalError, match="engine e1 ended: killed by SIGKILL"), servers(0, 0) as (_, gone):
-        engine = _child("headrace_engine")
-        engine.kill()
+        _started("headrace_engine", before).kill()
         assert gone.wait(LIMIT)
-    assert [child for child in _children() if child not in before] == []
+    assert _started_since(before) == []
 
 
 def test_a_gateway_that_dies_ends_what_waits_for_its_answer(
@@ -44,14 +43,14 @@ def test_a_gateway_that_dies_ends_what_waits_for_its_answer(
     answer = local.answer
 
     def killed_before(client: Client, prompt: str) -> None:
-        _child("headrace_gateway").kill()
+        _started("headrace_gateway", before).kill()
         answer(client, prompt)
 
     monkeypatch.setattr(local, "answer", killed_before)
     options = argparse.Namespace(prompt=None, port=0, engine_port=0, models=tmp_path)
     with pytest.raises(LocalError, match=r"^gateway ended: killed by SIGKILL$"):
         local.run(options)
-    assert [child for child in _children() if child not in before] == []
+    assert _started_since(before) == []
 
 
 def test_a_port_lost_at_the_last_moment_is_told_in_words() -> None:
@@ -102,8 +101,14 @@ def _children() -> list[psutil.Process]:
     return [child for child in running if "headrace_" in " ".join(child.cmdline())]
 
 
-def _child(name: str) -> psutil.Process:
-    return next(child for child in _children() if name in child.cmdline())
+def _started_since(before: list[psutil.Process]) -> list[psutil.Process]:
+    return [child for child in _children() if child not in before]
+
+
+def _started(name: str, before: list[psutil.Process]) -> psutil.Process:
+    """Return the server of the test itself: a gateway that other tests share may run beside it."""
+    (child,) = (child for child in _started_since(before) if name in child.cmdline())
+    return child
 
 
 def test_a_process_whose_parent_is_gone_already_ends_at_once() -> None:
