@@ -11,11 +11,11 @@ from headrace_proto.v1 import engine_service_pb2 as wire
 from headrace_proto.v1 import engine_service_pb2_grpc, stat_pb2
 
 from headrace_gateway import API_VERSION, __version__, status
+from headrace_gateway.engines.engine import Engine
+from headrace_gateway.engines.pool import EnginePool
 from headrace_gateway.forwarding.calls import LiveCalls
-from headrace_gateway.forwarding.engines import Engine
 from headrace_gateway.forwarding.fan_out import answers, ask_each, knowing_model
 from headrace_gateway.forwarding.forward import Forward
-from headrace_gateway.forwarding.pool import EnginePool
 from headrace_gateway.forwarding.routing import Router
 
 DEFAULT_INTERVAL = 1.0

@@ -9,9 +9,9 @@ from grpc_health.v1 import health_pb2
 from headrace_proto.pure.faults import is_fault
 from headrace_proto.server.health import MODELS, OVERALL, REQUESTS, HealthServicer
 
+from headrace_gateway.engines.pool import EnginePool
+from headrace_gateway.engines.view import serving
 from headrace_gateway.faults import defect
-from headrace_gateway.forwarding.engines import serving
-from headrace_gateway.forwarding.pool import EnginePool
 
 _SHUTDOWN_SECONDS = 1.0
 

@@ -9,12 +9,12 @@ from headrace_proto.server.interceptor import Context
 from headrace_proto.v1 import model_pb2, model_service_pb2_grpc
 from headrace_proto.v1 import model_service_pb2 as wire
 
+from headrace_gateway.engines.engine import Engine
+from headrace_gateway.engines.pool import EnginePool
 from headrace_gateway.forwarding.calls import LiveCalls
-from headrace_gateway.forwarding.engines import Engine
 from headrace_gateway.forwarding.fan_out import Outcome, answers, ask_each, knowing_model
 from headrace_gateway.forwarding.forward import Forward
 from headrace_gateway.forwarding.model_watch import ModelWatch
-from headrace_gateway.forwarding.pool import EnginePool
 from headrace_gateway.forwarding.serialization import Serialization
 from headrace_gateway.status import CallError
 

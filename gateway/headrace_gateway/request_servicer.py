@@ -12,16 +12,16 @@ from headrace_proto.v1 import request_service_pb2 as wire
 from headrace_proto.v1 import request_service_pb2_grpc
 
 from headrace_gateway import status
+from headrace_gateway.engines.engine import Engine
+from headrace_gateway.engines.liveness import START_SECONDS
+from headrace_gateway.engines.pool import EnginePool
+from headrace_gateway.engines.prefixes import pieces
 from headrace_gateway.forwarding.calls import LiveCalls
-from headrace_gateway.forwarding.engines import Engine
 from headrace_gateway.forwarding.fan_out import together
 from headrace_gateway.forwarding.forward import Forward
 from headrace_gateway.forwarding.keys import Keys
-from headrace_gateway.forwarding.liveness import START_SECONDS
 from headrace_gateway.forwarding.owed_releases import OwedReleases
 from headrace_gateway.forwarding.paging import merged_page
-from headrace_gateway.forwarding.pool import EnginePool
-from headrace_gateway.forwarding.prefixes import pieces
 from headrace_gateway.forwarding.processors import names_of
 from headrace_gateway.forwarding.routing import Router
 from headrace_gateway.sessions.sessions import Sessions

@@ -19,9 +19,9 @@ from headrace_proto.v1 import (
 )
 
 from headrace_gateway.engine_servicer import EngineServicer
+from headrace_gateway.engines.pool import EnginePool
 from headrace_gateway.forwarding.calls import LiveCalls, StatusInterceptor
 from headrace_gateway.forwarding.owed_releases import OwedReleases
-from headrace_gateway.forwarding.pool import EnginePool
 from headrace_gateway.forwarding.routing import Router
 from headrace_gateway.health import GatewayHealth
 from headrace_gateway.membership import membership_of

@@ -6,7 +6,7 @@ import pytest
 from headrace._transport import grpc_channels
 from headrace_engine.service import server as engine_server
 from headrace_gateway import server as gateway_server
-from headrace_gateway.forwarding import engines as gateway_channels
+from headrace_gateway.engines import engine as gateway_channels
 
 SENDERS = {
     "client": dict(grpc_channels.CHANNEL_OPTIONS),

@@ -1,1 +1,1 @@
-"""The engines behind the gateway: their last known state, routing of calls to them, and forwarding."""
+"""Routing of calls to the engines behind the gateway, and forwarding."""

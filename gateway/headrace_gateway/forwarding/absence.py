@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from headrace_proto.v1 import model_pb2
 
 from headrace_gateway import status
-from headrace_gateway.forwarding.engines import Engine
+from headrace_gateway.engines.engine import Engine
 from headrace_gateway.forwarding.processors import no_processing, processing
 from headrace_gateway.status import CallError
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from headrace_gateway.forwarding.engines import Engine
+from headrace_gateway.engines.engine import Engine
 from headrace_gateway.status import CallError
 
 T = TypeVar("T")

@@ -13,9 +13,9 @@ import grpc
 from headrace_proto.server.interceptor import Context
 
 from headrace_gateway import status
-from headrace_gateway.forwarding.engines import Engine
-from headrace_gateway.forwarding.liveness import LOST_SECONDS
-from headrace_gateway.forwarding.rewrite import readdress
+from headrace_gateway.engines.engine import Engine
+from headrace_gateway.engines.liveness import LOST_SECONDS
+from headrace_gateway.engines.rewrite import readdress
 
 PASSED_METADATA = frozenset({"authorization", "traceparent"})
 

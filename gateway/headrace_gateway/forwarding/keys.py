@@ -12,10 +12,10 @@ import grpc
 from headrace_proto.v1 import request_service_pb2 as wire
 
 from headrace_gateway import status
-from headrace_gateway.forwarding.engines import Engine
+from headrace_gateway.engines.engine import Engine
+from headrace_gateway.engines.pool import EnginePool
 from headrace_gateway.forwarding.fan_out import Outcome, ask_each
 from headrace_gateway.forwarding.forward import Forward
-from headrace_gateway.forwarding.pool import EnginePool
 
 Found = Outcome[wire.GetRequestResponse]
 

@@ -11,10 +11,10 @@ from headrace_proto.server.interceptor import Context
 from headrace_proto.v1 import model_pb2
 from headrace_proto.v1 import model_service_pb2 as wire
 
-from headrace_gateway.forwarding.engines import Engine
+from headrace_gateway.engines.engine import Engine
+from headrace_gateway.engines.pool import EnginePool
 from headrace_gateway.forwarding.fan_out import together
 from headrace_gateway.forwarding.forward import Forward
-from headrace_gateway.forwarding.pool import EnginePool
 from headrace_gateway.status import CallError
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 import grpc
 from headrace_proto.v1 import request_service_pb2 as wire
 
-from headrace_gateway.forwarding.engines import Engine
+from headrace_gateway.engines.engine import Engine
 
 MOST = 10_000
 """Releases kept for one engine; the oldest ones beyond are left to the leases of their requests."""

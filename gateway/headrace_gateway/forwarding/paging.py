@@ -19,7 +19,7 @@ from typing import Any
 from headrace_proto.v1 import request_pb2, request_service_pb2
 
 from headrace_gateway import status
-from headrace_gateway.forwarding.engines import Engine
+from headrace_gateway.engines.engine import Engine
 from headrace_gateway.forwarding.fan_out import together
 
 DEFAULT_PAGE = 100

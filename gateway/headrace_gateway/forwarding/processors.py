@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from headrace_proto.v1 import generation_pb2
 
 from headrace_gateway import status
-from headrace_gateway.forwarding.engines import Engine
+from headrace_gateway.engines.engine import Engine
 from headrace_gateway.status import CallError
 
 _FIELD = "config.logits_processors"

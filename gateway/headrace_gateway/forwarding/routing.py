@@ -12,9 +12,9 @@ import grpc
 import structlog
 
 from headrace_gateway import status
+from headrace_gateway.engines.engine import Engine
+from headrace_gateway.engines.pool import EnginePool
 from headrace_gateway.forwarding.absence import no_engine_for
-from headrace_gateway.forwarding.engines import Engine
-from headrace_gateway.forwarding.pool import EnginePool
 from headrace_gateway.forwarding.processors import processing
 from headrace_gateway.status import CallError
 

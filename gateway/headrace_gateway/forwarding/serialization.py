@@ -9,7 +9,7 @@ from contextlib import aclosing
 from headrace_proto.server.interceptor import Context
 from headrace_proto.v1 import model_service_pb2 as wire
 
-from headrace_gateway.forwarding.engines import Engine
+from headrace_gateway.engines.engine import Engine
 from headrace_gateway.forwarding.fan_out import Outcome, answers, ask_each
 from headrace_gateway.forwarding.forward import Forward
 

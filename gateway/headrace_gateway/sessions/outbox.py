@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 from google.protobuf.message import Message
@@ -12,30 +11,12 @@ from headrace_proto.v1 import session_pb2 as wire
 from headrace_proto.wire.session_rows import Columns
 
 from headrace_gateway.sessions.limits import SessionLimits
-from headrace_gateway.sessions.rows import Row, add_row, rows_of
+from headrace_gateway.sessions.rows import add_row, rows_of
+from headrace_gateway.sessions.waiting import Waiting
 
 M = TypeVar("M", bound=Message)
 
 _FRAME_BYTES = 64  # overhead of columns besides their entries
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """Rows and items of one channel, in the order in which they are sent."""
-
-    attached: wire.Attached | None = None
-    rows: list[Row] = field(default_factory=list)
-    status: wire.StatusChange | None = None
-    end: wire.SequenceEnd | None = None
-    error: wire.HandleError | None = None
-    window: wire.WindowState | None = None
-
-    def row_bytes(self) -> int:
-        return sum(row.size for row in self.rows)
-
-    def item_bytes(self) -> int:
-        items = (self.attached, self.status, self.end, self.error, self.window)
-        return sum(item.ByteSize() for item in items if item is not None)
 
 
 class Outbox:
@@ -63,7 +44,7 @@ class Outbox:
         self._pong: int | None = None
         self._closing = False
         self._fresh: wire.SessionResponse | None = None
-        self._channels: OrderedDict[int, _Waiting] = OrderedDict()  # a dict would scan the entries deleted at its front
+        self._channels: OrderedDict[int, Waiting] = OrderedDict()  # a dict would scan the entries deleted at its front
 
     def __bool__(self) -> bool:
         own = self._closing or self._opened is not None or self._pong is not None
@@ -190,10 +171,10 @@ class Outbox:
             left -= waiting.item_bytes()
             if waiting.rows or (left < 0 and not _empty(message)):
                 return
-            _fill_items(message, waiting)
+            waiting.move_items(message)
             del self._channels[channel]
 
-    def _fill_rows(self, message: wire.SessionResponse, channel: int, waiting: _Waiting, left: int) -> int:
+    def _fill_rows(self, message: wire.SessionResponse, channel: int, waiting: Waiting, left: int) -> int:
         """Move rows of a channel, after its attach. Return the bytes left."""
         if waiting.attached is not None:
             message.attached.append(waiting.attached)
@@ -210,9 +191,9 @@ class Outbox:
         del waiting.rows[:moved]
         return left
 
-    def _of(self, channel: int) -> _Waiting:
+    def _of(self, channel: int) -> Waiting:
         self._on_more()
-        return self._channels.setdefault(channel, _Waiting())
+        return self._channels.setdefault(channel, Waiting())
 
     def _queue_fresh(self) -> None:
         """Queue the rows of the step queued last by channel."""
@@ -224,7 +205,7 @@ class Outbox:
         """Append rows to the waiting rows of each channel."""
         longest = self._limits.message_bytes // 8
         for channel, row in rows_of(Columns(step)):
-            kept = self._channels.setdefault(channel, _Waiting()).rows
+            kept = self._channels.setdefault(channel, Waiting()).rows
             before = kept[-1].size if kept else 0
             if kept and kept[-1].join(row, longest):
                 self.held += kept[-1].size - before
@@ -263,16 +244,3 @@ def _own(item: M) -> M:
 
 def _empty(message: wire.SessionResponse) -> bool:
     return not message.ListFields()
-
-
-def _fill_items(message: wire.SessionResponse, waiting: _Waiting) -> None:
-    if waiting.attached is not None:
-        message.attached.append(waiting.attached)
-    if waiting.status is not None:
-        message.status_changes.append(waiting.status)
-    if waiting.end is not None:
-        message.ends.append(waiting.end)
-    if waiting.error is not None:
-        message.errors.append(waiting.error)
-    if waiting.window is not None:
-        message.windows.append(waiting.window)

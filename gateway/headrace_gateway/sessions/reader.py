@@ -9,7 +9,7 @@ from headrace_proto.v1 import request_pb2
 from headrace_proto.v1 import session_pb2 as wire
 from headrace_proto.v1.status_pb2 import Status
 
-from headrace_gateway.forwarding.rewrite import readdress
+from headrace_gateway.engines.rewrite import readdress
 from headrace_gateway.sessions.outbox import Outbox
 
 _TERMINAL = frozenset(

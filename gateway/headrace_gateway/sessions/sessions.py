@@ -14,8 +14,8 @@ from headrace_proto.server.logs import logger
 from headrace_proto.v1 import session_pb2 as wire
 
 from headrace_gateway import status
+from headrace_gateway.engines.engine import Engine
 from headrace_gateway.forwarding.calls import LiveCalls
-from headrace_gateway.forwarding.engines import Engine
 from headrace_gateway.sessions.attach_pace import AttachPaces, ConnectionPace
 from headrace_gateway.sessions.client_channels import ClientChannels
 from headrace_gateway.sessions.limits import SessionLimits

@@ -15,8 +15,8 @@ from headrace_proto.server.logs import logger
 from headrace_proto.v1 import session_pb2 as wire
 
 from headrace_gateway import __version__, status
+from headrace_gateway.engines.engine import Engine
 from headrace_gateway.faults import defect
-from headrace_gateway.forwarding.engines import Engine
 from headrace_gateway.forwarding.forward import failure_of
 from headrace_gateway.sessions.limits import SessionLimits
 from headrace_gateway.sessions.silence import Silence

@@ -7,7 +7,7 @@ import time
 
 import grpc
 import pytest
-from headrace_gateway.forwarding import pool as pool_module
+from headrace_gateway.engines import pool as pool_module
 from headrace_proto.v1 import engine_service_pb2 as facts_wire
 from headrace_proto.v1 import model_service_pb2 as model_wire
 from headrace_proto.v1 import request_service_pb2 as wire

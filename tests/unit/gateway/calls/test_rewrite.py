@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace_gateway.forwarding.rewrite import readdress, with_engine
+from headrace_gateway.engines.rewrite import readdress, with_engine
 from headrace_proto.v1 import (
     engine_service_pb2,
     model_pb2,
@@ -84,7 +84,7 @@ def test_what_is_not_there_is_not_made():
 
 def test_every_handle_of_the_contract_is_reached():
     """A field called handle, or a Status, that a message of an answer gains is rewritten without further work."""
-    from headrace_gateway.forwarding import rewrite
+    from headrace_gateway.engines import rewrite
 
     answers = [
         each

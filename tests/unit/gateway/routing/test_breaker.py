@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace_gateway.forwarding.breaker import FAILURES, FIRST_PAUSE, LONGEST_PAUSE, Breaker
+from headrace_gateway.engines.breaker import FAILURES, FIRST_PAUSE, LONGEST_PAUSE, Breaker
 
 
 class Now:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace_gateway.forwarding.liveness import LOST_SECONDS, START_SECONDS, Liveness
+from headrace_gateway.engines.liveness import LOST_SECONDS, START_SECONDS, Liveness
 
 
 class Call:

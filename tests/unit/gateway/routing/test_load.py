@@ -7,7 +7,7 @@ import time
 from collections import Counter
 
 import pytest
-from headrace_gateway.forwarding.load import REPORT_SECONDS, TRAVEL_SECONDS, EngineLoad
+from headrace_gateway.engines.load import REPORT_SECONDS, TRAVEL_SECONDS, EngineLoad
 from headrace_proto.v1.session_pb2 import ModelLoad
 from support.clocks.waiting import ends
 from support.scripted.engine_answers import RELEASED, RUNNING, STOPPED, refuse

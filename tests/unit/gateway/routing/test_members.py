@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from headrace_gateway.forwarding.pool import EnginePool
+from headrace_gateway.engines.pool import EnginePool
 from headrace_gateway.options import EngineAddress
 from headrace_proto.v1 import request_service_pb2 as wire
 from support.clocks.waiting import LIMIT, ends

@@ -7,8 +7,9 @@ from collections import Counter
 
 import grpc
 import pytest
+from headrace_gateway.engines.engine import Engine
+from headrace_gateway.engines.view import EngineView
 from headrace_gateway.forwarding.absence import no_engine_for
-from headrace_gateway.forwarding.engines import Engine, EngineView
 from headrace_gateway.options import EngineAddress
 from headrace_gateway.status import unknown_model
 from headrace_proto.v1 import model_pb2, status_pb2

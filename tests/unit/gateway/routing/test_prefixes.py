@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from headrace_gateway.forwarding import prefixes as module
-from headrace_gateway.forwarding.prefixes import IDS, TEXT_BYTES, Prefixes, pieces
+from headrace_gateway.engines import prefixes as module
+from headrace_gateway.engines.prefixes import IDS, TEXT_BYTES, Prefixes, pieces
 from headrace_proto.v1 import request_service_pb2 as wire
 from headrace_proto.v1.generation_pb2 import Chat, ChatMessage
 

@@ -11,8 +11,8 @@ import structlog
 from headrace_proto.pure.faults import is_fault
 
 from headrace_gateway import status
+from headrace_gateway.engines.engine import Engine
 from headrace_gateway.faults import defect
-from headrace_gateway.forwarding.engines import Engine
 from headrace_gateway.membership import Membership
 from headrace_gateway.options import EngineAddress
 
