@@ -8,15 +8,23 @@ from collections.abc import Callable, Iterable
 
 from headrace_proto.v1 import request_pb2, stat_pb2
 
+from headrace.errors import HeadraceError
+
 
 class Delivered:
     """The ids of a sequence that have arrived, and its statistics: the last reported ones, else what was seen here.
 
     Args:
         now: wall clock, in seconds since the epoch.
+
+    Attributes:
+        drained: the end that a draining engine gave the sequence; None: its engine has not ended it so.
+        lost: the loss of its engine; None while it is not lost.
     """
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
+        self.drained: request_pb2.EndRecord | None = None
+        self.lost: HeadraceError | None = None
         self._now = now
         self._ids = array("I")
         self._reported: stat_pb2.RequestStatInfo | None = None
@@ -38,6 +46,15 @@ class Delivered:
     def learn(self, stat: stat_pb2.RequestStatInfo) -> None:
         """Take over statistics that the engine reported."""
         self._reported = stat
+
+    def drain(self, end: request_pb2.EndRecord) -> None:
+        """Take the end that a draining engine gave the sequence."""
+        self.drained = end
+        self.learn(end.stat)
+
+    def adrift(self, position: int) -> bool:
+        """True if another engine has to continue the sequence, all of which before `position` has arrived."""
+        return self.lost is not None or (self.drained is not None and position >= self.drained.position)
 
     def resumed(self, index: int, *, ended: bool) -> request_pb2.ResumedSequence:
         """Return what the next engine is told of the sequence.

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from headrace_proto.v1 import request_pb2, session_pb2, status_pb2
 
 from headrace._streaming.feed import BaseFeed
-from headrace._streaming.reader import WINDOW, SequenceReader
+from headrace._streaming.reader import SequenceReader
+from headrace._streaming.reads import WINDOW
 from headrace._streaming.recovery import Recovery, as_loss
 from headrace._values.parts import Part
 from headrace._values.wire_errors import error_from_status
@@ -95,7 +96,7 @@ class Subscription:
         """Append a row. Raises InternalServerError if it does not continue at the reader's position."""
         self._recovery.progressed()
         # On a session the checksum before a row is that of the row before it.
-        part.before = self.reader.running_checksum or 0
+        part.before = self.reader.checksum or 0
         self.reader.append(part)
 
     def end(self, record: request_pb2.EndRecord) -> None:

@@ -18,7 +18,7 @@ from headrace import (
     RequestReleasedError,
     UnavailableError,
 )
-from headrace._streaming.reader import WINDOW
+from headrace._streaming.reads import WINDOW
 from headrace_proto.v1 import request_service_pb2 as wire
 from support.clocks.async_clock import FakeAsyncClock
 from support.clocks.waiting import eventually

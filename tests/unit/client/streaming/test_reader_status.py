@@ -10,7 +10,8 @@ from headrace import (
     RequestReleasedError,
     UnavailableError,
 )
-from headrace._streaming.reader import WINDOW, SequenceReader
+from headrace._streaming.reader import SequenceReader
+from headrace._streaming.reads import WINDOW
 from headrace_proto.v1 import request_pb2
 from support.scripted.wire_samples import (
     FINISHED,

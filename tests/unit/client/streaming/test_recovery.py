@@ -16,7 +16,7 @@ from headrace import (
     RetryPolicy,
     UnavailableError,
 )
-from headrace._streaming.reader import WINDOW
+from headrace._streaming.reads import WINDOW
 from headrace._streaming.recovery import Recovery
 from headrace_proto.v1 import request_pb2
 from hypothesis import given

@@ -13,7 +13,8 @@ from headrace import (
     RetryPolicy,
     UnavailableError,
 )
-from headrace._streaming.reader import WINDOW, SequenceReader
+from headrace._streaming.reader import SequenceReader
+from headrace._streaming.reads import WINDOW
 from headrace._streaming.recovery import Recovery
 from headrace._streaming.session import ClientSession
 from headrace._streaming.subscription import Subscription
