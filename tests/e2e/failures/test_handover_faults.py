@@ -18,15 +18,16 @@ from support.servers.reading import Reading, step_until
 LENGTH = 100
 FAULTS: dict[str, tuple[Callable[[CutProxy], None], bool | None]] = {
     "cut": (CutProxy.cut, True),
-    "half-open": (CutProxy.strand, None),
+    "half-open": (CutProxy.vanish, True),
+    "stale": (CutProxy.strand, None),
     "one-way": (CutProxy.swallow, True),
     "delayed": (lambda proxy: proxy.delay(0.2), False),
     "throttled": (lambda proxy: proxy.throttle(20_000), False),
 }
 """What happens, and whether the engine is then lost; one that is only slow is waited for.
 
-None: it depends. New connections are served, and gRPC finds after 10 s that a ping was not answered: about when the
-engine counts as lost, or just before that.
+None: it depends. Of stale connections gRPC finds after 10 s that a ping was not answered, which is about when the
+engine counts as lost; a new connection is served.
 """
 
 

@@ -28,7 +28,7 @@ class CutProxy:
         self._source = (source, 0)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self._swallows = False
+        self._swallows = self._vanished = False
         self._delay = 0.0
         self._rate = 0
         self._open: list[socket.socket] = []
@@ -51,6 +51,10 @@ class CutProxy:
         """Withhold bytes in both directions on all present connections, which stay open. New ones are served."""
         self._stranded.update(self._open)
 
+    def vanish(self) -> None:
+        """Withhold bytes in both directions on all connections, present and new. They stay open, and are accepted."""
+        self._vanished = True
+
     def cut(self) -> None:
         """Break all connections, and accept no more."""
         # Closing alone does not wake a thread blocked in accept.
@@ -71,7 +75,7 @@ class CutProxy:
     def _pass_on(self, source: socket.socket, target: socket.socket, answers: bool) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(_CHUNK):
-                if not (answers and self._swallows) and source not in self._stranded:
+                if not (self._vanished or (answers and self._swallows) or source in self._stranded):
                     time.sleep(self._delay + (len(data) / self._rate if self._rate else 0.0))
                     target.sendall(data)
             target.shutdown(socket.SHUT_WR)
