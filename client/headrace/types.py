@@ -5,7 +5,7 @@ Times are datetimes in UTC. In statistics, times are milliseconds since the Unix
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -292,3 +292,22 @@ class RequestInfo:
     def status(self) -> GenerateStatus:
         """Status of sequence 0; Init while there is none."""
         return self.sequences[0].status if self.sequences else GenerateStatus.Init
+
+
+class RequestList(list[RequestInfo]):
+    """Requests, newest first.
+
+    Attributes:
+        missing: engines that a gateway could not reach, by name, with the reason. The list lacks their requests.
+    """
+
+    def __init__(
+        self, requests: Iterable[RequestInfo] = (), missing: Mapping[str, HeadraceError] | None = None
+    ) -> None:
+        super().__init__(requests)
+        self.missing = dict(missing or {})
+
+    def extend_by(self, page: RequestList) -> None:
+        """Append a page of the same list."""
+        self += page
+        self.missing |= page.missing

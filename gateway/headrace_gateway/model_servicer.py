@@ -91,7 +91,10 @@ class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
         return wire.FreeSerializedModelResponse()
 
     async def WatchModel(self, request: wire.WatchModelRequest, context: Context) -> None:
-        """Merge the engines' streams; report an engine that is lost, and watch it again when it is back."""
+        """Merge the engines' streams; report an engine that is lost, and watch it again when it is back.
+
+        Unless engines are named, those that join or get the model meanwhile are watched too.
+        """
         forward = Forward(context)
         if request.model_name:
             question = wire.GetModelRequest(model_name=request.model_name, engine_ids=request.engine_ids)
@@ -102,7 +105,7 @@ class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
             )
         answers(outcomes)
         watch = ModelWatch(self._pool, forward, request.model_name, context)
-        await watch.run([outcome.engine for outcome in outcomes])
+        await watch.run([outcome.engine for outcome in outcomes], named=bool(request.engine_ids))
 
     async def _verb(self, verb: str, request: Any, model_name: str, context: Context) -> list[model_pb2.ModelInfo]:
         """Carry out a verb, then poll each engine, so that the next request sees the model's new state."""

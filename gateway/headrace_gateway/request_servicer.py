@@ -165,7 +165,7 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
         return await forward.ask(engine, engine.requests.GetRequest, request)
 
     async def ListRequests(self, request: wire.ListRequestsRequest, context: Context) -> Any:
-        """Merge the lists of all engines. Fail while one does not answer: the list would be incomplete."""
+        """Merge the lists of all engines that can be reached, and name the others."""
         forward = Forward(context)
 
         async def ask(engine: Engine, page: wire.ListRequestsRequest) -> Any:

@@ -32,7 +32,7 @@ from headrace._values.calls import REQUESTS
 from headrace._values.wire_errors import error_from_status
 from headrace.errors import DeadlineError, HeadraceError, UnavailableError
 from headrace.model_types import EngineStat, ModelInfo, SerializeStep
-from headrace.types import RequestInfo
+from headrace.types import RequestList
 
 Answer = TypeVar("Answer", bound=Message)
 Result = TypeVar("Result")
@@ -110,17 +110,18 @@ class AsyncRequestCalls(AsyncModelCalls):
 
     async def list_requests(
         self, model: str = "", *, running_only: bool = False, timeout: float | None = None
-    ) -> list[RequestInfo]:
+    ) -> RequestList:
         """Return this owner's unreleased requests, newest first; as `RequestCalls.list_requests`."""
         request = calls.list_requests(model, running_only=running_only)
-        found: list[RequestInfo] = []
+        found = RequestList()
         while True:
             page, request.page_token = await self._page(request, timeout)
-            found += page
+            found.extend_by(page)
             if not request.page_token:
                 return found
 
     _page = awaited(RequestCalls._page)
+    _listed = RequestCalls._listed
     _observed = RequestCalls._observed
     _known = RequestCalls._known
     _start_now = awaited_as(StartCalls._start, tuple[str, AsyncResultQueue])

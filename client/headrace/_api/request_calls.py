@@ -15,7 +15,8 @@ from headrace._values.calls import REQUESTS
 from headrace._values.convert import embeddings_of, get_request_answer, request_of, sequence_of
 from headrace._values.fill import fill
 from headrace._values.prompt import Prompt
-from headrace.types import Embedding, RequestInfo, SequenceInfo
+from headrace._values.wire_errors import error_from_status
+from headrace.types import Embedding, RequestInfo, RequestList, SequenceInfo
 
 
 class RequestCalls(ModelCalls):
@@ -185,8 +186,10 @@ class RequestCalls(ModelCalls):
 
     def list_requests(
         self, model: str = "", *, running_only: bool = False, timeout: float | None = None
-    ) -> list[RequestInfo]:
+    ) -> RequestList:
         """Return this owner's unreleased requests, newest first; `effective_config` is empty.
+
+        A gateway lists the requests on engines that it reaches, and `missing` of the list names the other engines.
 
         Args:
             model: only requests to this model; "" = all.
@@ -194,22 +197,27 @@ class RequestCalls(ModelCalls):
             timeout: seconds for each page of 1000 requests; None: the client's timeout.
         """
         request = calls.list_requests(model, running_only=running_only)
-        found: list[RequestInfo] = []
+        found = RequestList()
         while True:
             page, request.page_token = self._page(request, timeout)
-            found += page
+            found.extend_by(page)
             if not request.page_token:
                 return found
 
-    def _page(self, request: wire.ListRequestsRequest, timeout: float | None) -> tuple[list[RequestInfo], str]:
+    def _page(self, request: wire.ListRequestsRequest, timeout: float | None) -> tuple[RequestList, str]:
         """Return one page, and the token of the next one; "" after the last."""
         return self._quick_call(
             f"{REQUESTS}/ListRequests",
             request,
             wire.ListRequestsResponse,
-            lambda answer: ([request_of(self._known(state)) for state in answer.requests], answer.next_page_token),
+            self._listed,
             timeout,
         )
+
+    def _listed(self, answer: wire.ListRequestsResponse) -> tuple[RequestList, str]:
+        requests = [request_of(self._known(state)) for state in answer.requests]
+        missing = {each.engine: error_from_status(each.failure) for each in answer.missing}
+        return RequestList(requests, missing), answer.next_page_token
 
     def _observed(self, answer: wire.GetRequestResponse) -> wire.GetRequestResponse:
         """Pass a request's state on to its queues, and return the answer."""

@@ -105,6 +105,10 @@ class EnginePool:
         """Return the engines that answered the last poll."""
         return [engine for engine in self.engines if engine.view.reachable]
 
+    def polls(self, engine: Engine) -> bool:
+        """True if an engine is polled: it is in the list, or has left it and can be reached."""
+        return engine in self._polls
+
     async def refresh(self) -> None:
         """Poll all engines now."""
         await asyncio.gather(*(engine.refresh() for engine in self.engines))
@@ -117,6 +121,11 @@ class EnginePool:
     def changed(self) -> asyncio.Event:
         """Return an event that the next poll of any engine sets. Take it before reading the state."""
         return self._changed
+
+    def notify(self) -> None:
+        """Set the event of `changed`: something that is waited for may hold now."""
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     async def _listed(self) -> None:
         """Wait until there is a list, but not for long: its source may be out of reach."""
@@ -133,7 +142,7 @@ class EnginePool:
                 log.info("engine_leaves", engine=engine.name, address=str(engine.address))
                 engine.left = asyncio.get_running_loop().time()
         self._known.set()
-        self._notify()
+        self.notify()
 
     def _member(self, address: EngineAddress) -> Engine:
         known = self._by_name.get(address.name)
@@ -142,7 +151,7 @@ class EnginePool:
             return known
         if known is not None:
             self._spawn(self._drop(known))
-        engine = Engine(address, self._timeout, self._notify)
+        engine = Engine(address, self._timeout, self.notify)
         self._by_name[engine.name] = engine
         self._polls[engine] = asyncio.create_task(self._follow(engine))
         self._on_join(engine)
@@ -157,6 +166,7 @@ class EnginePool:
             del self._by_name[engine.name]
         if (poll := self._polls.pop(engine, None)) is not None:
             poll.cancel()
+        self.notify()
         await self._on_leave(engine)
         await engine.channel.close()
         self._dropped.discard(engine)
@@ -165,10 +175,6 @@ class EnginePool:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    def _notify(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
 
     async def _follow(self, engine: Engine) -> None:
         while True:

@@ -13,7 +13,6 @@ from headrace_proto.v1 import model_service_pb2 as wire
 
 from headrace_gateway.engines.engine import Engine
 from headrace_gateway.engines.pool import EnginePool
-from headrace_gateway.forwarding.fan_out import together
 from headrace_gateway.forwarding.forward import Forward
 from headrace_gateway.status import CallError
 
@@ -21,8 +20,11 @@ from headrace_gateway.status import CallError
 class ModelWatch:
     """One client's watch of a model, or of all, on several engines.
 
+    Engines that join the gateway's list, or get the model, are watched from then on, unless the client named engines.
+    One that leaves the list is watched as long as it can be reached.
+
     Args:
-        pool: signals when a lost engine may be back.
+        pool: signals when a lost engine may be back, and when engines join.
         forward: calls the engines.
         model_name: name of the model; "" for all.
         context: call of the client, to which changes are written.
@@ -35,14 +37,47 @@ class ModelWatch:
         self._context = context
         self._writing = asyncio.Lock()
         self._lost: set[Engine] = set()
+        self._watched: set[Engine] = set()
 
-    async def run(self, engines: Sequence[Engine]) -> None:
-        """Write changes until the model is released on all engines; for all models, until the client leaves."""
-        await together([self._follow(engine) for engine in engines])
+    async def run(self, engines: Sequence[Engine], *, named: bool) -> None:
+        """Write changes until the model is released on all engines; for all models, until the client leaves.
+
+        Args:
+            engines: engines to watch from the beginning.
+            named: the client named them; no others are watched.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._watch(engines, group)
+                await self._refresh(self._new_ones())
+                while not named and (self._watched or not self._model_name):
+                    changed = self._pool.changed()
+                    self._watch(self._new_ones(), group)
+                    await changed.wait()
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+
+    def _watch(self, engines: Sequence[Engine], group: asyncio.TaskGroup) -> None:
+        self._watched.update(engines)
+        for engine in engines:
+            group.create_task(self._follow(engine))
+
+    def _new_ones(self) -> list[Engine]:
+        """Return engines that have the model, as last polled, and are not watched."""
+        others = [engine for engine in self._pool.engines if engine not in self._watched]
+        return [engine for engine in others if not self._model_name or self._model_name in engine.view.models]
+
+    async def _refresh(self, engines: Sequence[Engine]) -> None:
+        """Poll engines that had the model when they were last polled, and may not have it any more."""
+        if self._model_name:
+            await asyncio.gather(*(engine.refresh() for engine in engines if self._pool.polls(engine)))
 
     async def _follow(self, engine: Engine) -> None:
-        while not await self._ended(engine):
-            await self._back(engine)
+        while not await self._ended(engine) and await self._back(engine):
+            pass
+        await self._refresh([engine])
+        self._watched.discard(engine)
+        self._pool.notify()
 
     async def _ended(self, engine: Engine) -> bool:
         """Follow one stream to its end. Return False if the engine is to be watched again."""
@@ -74,10 +109,11 @@ class ModelWatch:
         async with self._writing:
             await self._context.write(wire.WatchModelResponse(model=info))
 
-    async def _back(self, engine: Engine) -> None:
-        """Wait for a poll that reaches the engine."""
-        while True:
+    async def _back(self, engine: Engine) -> bool:
+        """Wait for a poll that reaches the engine. False: it has left the list, and is not polled any more."""
+        while self._pool.polls(engine):
             changed = self._pool.changed()
             await changed.wait()
             if engine.view.reachable:
-                return
+                return True
+        return False

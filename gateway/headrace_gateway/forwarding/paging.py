@@ -2,7 +2,7 @@
 
 The token holds the arrival of the last request returned, and for each engine the token of its current page and the
 handle of its last request returned. So a page that was returned only in part is fetched again, and the gateway keeps
-no state.
+no state. An engine that cannot be reached is named in each page that lacks its requests.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from headrace_proto.v1 import request_pb2, request_service_pb2
 from headrace_gateway import status
 from headrace_gateway.engines.engine import Engine
 from headrace_gateway.forwarding.fan_out import together
+from headrace_gateway.status import CallError
 
 DEFAULT_PAGE = 100
 LARGEST_PAGE = 1000
@@ -54,6 +55,7 @@ class Source:
             arrived later are newer than the first page and left out. None before the first.
         waiting: requests fetched and not yet returned.
         following: token of the engine's next page.
+        failure: why the engine cannot be asked.
     """
 
     engine: Engine
@@ -61,19 +63,26 @@ class Source:
     bound: int | None
     waiting: deque[State] = field(default_factory=deque)
     following: str = ""
+    failure: CallError | None = None
 
     @property
     def ended(self) -> bool:
-        """True if every request was returned."""
-        return not self.waiting and self.cursor.token is None
+        """True if every request was returned, of those that the engine can be asked for."""
+        return not self.waiting and (self.cursor.token is None or self.failure is not None)
 
     async def fill(self, ask: AskPage, request: Request) -> None:
-        """Fetch pages until a request waits or the list has ended."""
-        while not self.waiting and self.cursor.token is not None:
+        """Fetch pages until a request waits, the list has ended, or the engine cannot be reached."""
+        while not self.ended and not self.waiting:
             page = Request()
             page.CopyFrom(request)
-            page.page_token = self.cursor.token
-            answer = await ask(self.engine, page)
+            page.page_token = self.cursor.token or ""
+            try:
+                answer = await ask(self.engine, page)
+            except CallError as error:
+                if error.reason != "ENGINE_UNREACHABLE":
+                    raise
+                self.failure = error
+                return
             self.waiting, self.following = deque(self._unseen(answer.requests)), answer.next_page_token
             self._turn_page()
 
@@ -105,8 +114,8 @@ async def merged_page(engines: Sequence[Engine], request: Request, ask: AskPage)
         ask: fetches one page of one engine.
 
     Raises:
-        CallError: INVALID_FIELD for the page's size or token; the failure of any engine, since a list without its
-            requests would look complete.
+        CallError: INVALID_FIELD for the page's size or token; the failure of an engine, but for ENGINE_UNREACHABLE
+            only where no engine can be reached.
     """
     size = _page_size(request)
     bound, cursors = _read(request)
@@ -122,8 +131,15 @@ async def merged_page(engines: Sequence[Engine], request: Request, ask: AskPage)
         state = max(ready, key=lambda source: _sort_key(source.waiting[0])).take()
         states.append(state)
         bound = bound if _arrival(state) is None else _arrival(state)
+    missing = [(source.engine.name, source.failure) for source in sources if source.failure is not None]
+    if missing and len(missing) == len(sources):
+        raise missing[0][1]
     token = "" if all(source.ended for source in sources) else _write(request, bound, sources)
-    return request_service_pb2.ListRequestsResponse(requests=states, next_page_token=token)
+    return request_service_pb2.ListRequestsResponse(
+        requests=states,
+        next_page_token=token,
+        missing=[request_service_pb2.MissingEngine(engine=name, failure=error.status) for name, error in missing],
+    )
 
 
 def _arrival(state: State) -> int | None:

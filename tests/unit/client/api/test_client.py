@@ -234,6 +234,16 @@ def test_list_requests_turns_the_pages(client: Client, server: ScriptedServer) -
     assert all(one.model_name == "smol" and one.running_only for one in server.requests("ListRequests"))
 
 
+def test_a_list_names_the_engines_that_it_lacks(client: Client, server: ScriptedServer) -> None:
+    page = request_service_pb2.ListRequestsResponse
+    failure = Failure(grpc.StatusCode.UNAVAILABLE, reason="ENGINE_UNREACHABLE")
+    away = [request_service_pb2.MissingEngine(engine="e2", failure=failure.status())]
+    server.expect("ListRequests", page(requests=[state("e1/b/1")], next_page_token="t", missing=away), page())
+    found = client.list_requests()
+    assert [one.handle for one in found] == ["e1/b/1"]
+    assert {name: error.reason for name, error in found.missing.items()} == {"e2": "ENGINE_UNREACHABLE"}
+
+
 def test_the_owner_is_sent_with_every_call_about_requests(server: ScriptedServer) -> None:
     server.expect("StartRequest", accepted())
     server.expect("GeneratedElements", [ended([])])

@@ -7,7 +7,9 @@ import base64
 
 import grpc
 import pytest
+from headrace_gateway import status
 from headrace_gateway.forwarding.paging import merged_page
+from headrace_gateway.status import CallError
 from headrace_proto.v1 import request_service_pb2 as wire
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -162,11 +164,44 @@ async def test_a_page_too_large_is_refused(world):
     assert "1000" in failure.message
 
 
-async def test_a_list_that_would_not_be_whole_fails(world):
+async def test_engines_out_of_reach_are_named_and_the_rest_is_listed(world):
     first, second = await world.engine(smol=RUNNING), await world.engine(smol=RUNNING)
     front = await world.gateway(e1=first, e2=second)
-    first.hold("r1")
+    for number in (1, 2, 3):
+        first.hold(f"r{number}", arrival_ms=number)
     await second.stop()
+    told, token = [], ""
+    while not told or token:
+        answer = await front.requests.ListRequests(wire.ListRequestsRequest(page_size=2, page_token=token))
+        assert [(each.engine, CallError(each.failure).reason) for each in answer.missing] == [
+            ("e2", "ENGINE_UNREACHABLE")
+        ]
+        told, token = told + ids(answer), answer.next_page_token
+    assert told == ["r3", "r2", "r1"]
+
+
+async def test_an_engine_that_returns_is_in_the_pages_that_follow():
+    engines = await engines_holding([1, 3, 5], [2, 4, 6])
+    away = {engines[1]}
+
+    async def lossy(engine, request):
+        if engine in away:
+            raise status.engine_unreachable(engine.name, reached=False, lost=True)
+        return await ask(engine, request)
+
+    first = await merged_page(engines, wire.ListRequestsRequest(page_size=2), lossy)
+    away.clear()
+    token = first.next_page_token
+    second = await merged_page(engines, wire.ListRequestsRequest(page_size=2, page_token=token), lossy)
+    assert (ids(first), ids(second)) == (["5", "3"], ["2", "1"])
+    assert [each.engine for each in first.missing] == ["e2"]
+    assert not second.missing
+
+
+async def test_a_list_fails_where_no_engine_can_be_reached(world):
+    only = await world.engine(smol=RUNNING)
+    front = await world.gateway(e1=only)
+    await only.stop()
     failure = await failing(front.requests.ListRequests(wire.ListRequestsRequest()))
     assert failure.told == (grpc.StatusCode.UNAVAILABLE, "ENGINE_UNREACHABLE")
 

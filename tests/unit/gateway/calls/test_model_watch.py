@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import grpc
 import pytest
+from headrace_gateway.options import EngineAddress
 from headrace_proto.v1 import model_service_pb2 as wire
 from support.scripted.engine_answers import INITIAL, RELEASED, RUNNING, refuse
 from unit.gateway.conftest import until
@@ -142,3 +143,73 @@ async def test_a_client_that_leaves_ends_the_engines_streams(front, first, secon
     stream.cancel()
     await until(first, lambda: "WatchModel" in first.cancelled)
     await until(second, lambda: "WatchModel" in second.cancelled)
+
+
+class Joining:
+    """A gateway whose list of engines the test sets."""
+
+    def __init__(self, front):
+        self.pool = front.gateway.pool
+
+    def list(self, **engines):
+        self.pool._apply([EngineAddress.parse(f"{name}={engine.address}") for name, engine in engines.items()])
+
+
+@pytest.fixture
+async def alone(world, first):
+    return await world.gateway(poll_interval=0.05, e1=first)
+
+
+async def test_an_engine_that_joins_is_watched(alone, first, second):
+    stream = watch(alone, model_name="smol")
+    assert await tell(stream) == ("e1", INITIAL)
+    Joining(alone).list(e1=first, e2=second)
+    await until_told(stream, ("e2", INITIAL))
+    await alone.models.ReleaseModel(wire.ReleaseModelRequest(model_name="smol", engine_ids=["e1"]))
+    await until_told(stream, ("e1", RELEASED))
+    await alone.models.StartModel(wire.StartModelRequest(model_name="smol"))
+    await until_told(stream, ("e2", RUNNING))
+    await alone.models.StopModel(wire.StopModelRequest(model_name="smol"))
+    await alone.models.ReleaseModel(wire.ReleaseModelRequest(model_name="smol"))
+    await until_told(stream, ("e2", RELEASED))
+    assert await tell(stream) is None
+
+
+async def test_an_engine_that_gets_the_model_later_is_watched(front, first):
+    del first.models["smol"]
+    stream = watch(front, model_name="smol")
+    assert await tell(stream) == ("e2", INITIAL)
+    first.models["smol"] = RUNNING
+    await until_told(stream, ("e1", RUNNING))
+
+
+async def test_none_that_joins_is_watched_where_engines_are_named(alone, first, second):
+    stream = watch(alone, model_name="smol", engine_ids=["e1"])
+    assert await tell(stream) == ("e1", INITIAL)
+    Joining(alone).list(e1=first, e2=second)
+    await alone.seen("e2")
+    await alone.models.ReleaseModel(wire.ReleaseModelRequest(model_name="smol", engine_ids=["e1"]))
+    await until_told(stream, ("e1", RELEASED))
+    assert await tell(stream) is None
+    assert not second.asked("WatchModel")
+
+
+async def test_a_watch_of_all_models_follows_the_list(alone, first, second):
+    stream = watch(alone)
+    assert await tell(stream) == ("e1", INITIAL)
+    Joining(alone).list(e2=second)
+    await until_told(stream, ("e2", INITIAL))
+    await first.stop()
+    await until_told(stream, ("e1", UNSPECIFIED))
+    second.models["smol"] = RUNNING
+    second.note()
+    await until_told(stream, ("e2", RUNNING))
+
+
+async def test_a_watch_ends_with_the_last_engine_that_leaves(alone, first):
+    stream = watch(alone, model_name="smol")
+    assert await tell(stream) == ("e1", INITIAL)
+    Joining(alone).list()
+    await first.stop()
+    assert await tell(stream) == ("e1", UNSPECIFIED)
+    assert await tell(stream) is None
