@@ -201,6 +201,12 @@ def draining() -> CallError:
     )
 
 
+def draining_engine(model_name: str) -> CallError:
+    """Build DRAINING: the engine that runs the model is shutting down, as it says itself where it is asked."""
+    message = f'the engine that runs model "{shorten(model_name)}" is shutting down, and no other runs it: try again'
+    return _unavailable("DRAINING", message, model_name=model_name)
+
+
 def not_allowed(field: str, why: str) -> CallError:
     """Build NOT_ALLOWED: a field requests something that this peer may not have."""
     return refusal(grpc.StatusCode.PERMISSION_DENIED, "NOT_ALLOWED", f"{field} {why}", field=field)

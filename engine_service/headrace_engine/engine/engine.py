@@ -98,15 +98,19 @@ class Engine:
         """
         return await self._models.restore(declared)
 
+    def refuse(self) -> None:
+        """Refuse new requests from now on."""
+        self._draining = True
+
     async def drain(self, limit: float) -> None:
         """Refuse new requests, let running ones go on for at most `limit` seconds, then end them with DRAINED."""
-        self._draining = True
+        self.refuse()
         await self._models.drain(limit)
         self.sessions.drain()
 
     async def close(self) -> None:
         """End all cores and side processes."""
-        self._draining = True
+        self.refuse()
         self._registry.close()
         await self._models.close()
         self._memory.close()

@@ -15,9 +15,9 @@ from headrace_gateway.status import CallError
 def no_engine_for(engines: Collection[Engine], model_name: str, processors: Sequence[str] = ()) -> CallError:
     """Return why no engine can take a request to the model.
 
-    Retryable (NO_ENGINE, MODEL_STARTING) if no engine answers, if an engine ran the model with these logits processors
-    when it last answered, or is about to run it; otherwise the model must be started or installed, or the request
-    changed.
+    Retryable (NO_ENGINE, DRAINING, MODEL_STARTING) if no engine answers, if an engine ran the model with these logits
+    processors when it last answered, or is about to run it; otherwise the model must be started or installed, or the
+    request changed.
     """
     coming = [engine.view.state(model_name) for engine in engines if engine.view.coming(model_name)]
     taken = any(engine.view.takes(model_name) for engine in engines)
@@ -30,8 +30,11 @@ def no_engine_for(engines: Collection[Engine], model_name: str, processors: Sequ
     present = [view for view in views if view is not None]
     if not any(engine.view.reachable for engine in engines):
         return status.no_engine(model_name, "no engine answers")
-    if any(engine.view.runs(model_name) for engine in engines):
-        return status.no_engine(model_name, "the engine that ran it does not answer, or is stopping")
+    running = [engine.view for engine in engines if engine.view.runs(model_name)]
+    if any(view.reachable and view.draining for view in running):
+        return status.draining_engine(model_name)
+    if running:
+        return status.no_engine(model_name, "the engine that ran it does not answer")
     if coming:
         return status.model_starting(model_name, max(coming, key=_nearness))
     if present:

@@ -86,6 +86,9 @@ class ScriptedEngine:
     async def close(self) -> None:
         self._called("close")
 
+    def refuse(self) -> None:
+        self.draining = True
+
     async def drain(self, limit: float) -> None:
         """Wait for readers, if there are any, whatever the limit."""
         self._called("drain", limit)

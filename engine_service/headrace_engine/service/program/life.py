@@ -129,6 +129,7 @@ class Service:
 
     async def _shut_down(self) -> None:
         self._ending.begin()
+        self._engine.refuse()  # before the log says so
         self._log_drain()
         await self._server.refuse()
         if not self._cut:

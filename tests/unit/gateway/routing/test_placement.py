@@ -212,6 +212,15 @@ async def test_without_an_engine_that_answers_there_is_none(front, first, second
     assert failure.retry_seconds == 1.0
 
 
+@pytest.mark.parametrize("known", [False, True])
+async def test_bc173_a_drain_is_told_alike_before_and_after_a_poll(front, first, second, known):
+    first.draining = True
+    second.models.clear()
+    if known:
+        await front.gateway.pool.refresh()
+    assert (await failing(front.requests.StartRequest(request()))).told == (UNAVAILABLE, "DRAINING")
+
+
 async def test_a_model_whose_engine_is_gone_for_now_is_worth_a_retry(front, first, second):
     second.models.clear()
     await front.gateway.pool.refresh()

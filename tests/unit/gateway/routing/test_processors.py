@@ -105,7 +105,7 @@ async def test_an_engine_alone_says_itself_what_it_lacks(front, first, second):
 async def test_processors_of_an_absent_engine_are_worth_a_retry(front, first):
     first.draining = True
     await front.gateway.pool.refresh()
-    assert (await failing(start(front, "steer"))).told == (grpc.StatusCode.UNAVAILABLE, "NO_ENGINE")
+    assert (await failing(start(front, "steer"))).told == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
     await first.stop()
     await front.gateway.pool.refresh()
     assert (await failing(start(front, "steer"))).told == (grpc.StatusCode.UNAVAILABLE, "NO_ENGINE")
