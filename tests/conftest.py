@@ -1,9 +1,9 @@
-"""What every test needs: nothing is kept in, or taken from, the caches of the user; an interrupt is one."""
+"""What every test needs: caches and temporary files are those of this run alone; an interrupt is one."""
 
 from __future__ import annotations
 
-import os
 import signal
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -19,9 +19,16 @@ for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Packed weights of this run go into a folder of its own, also those of processes that tests start."""
-    before = os.environ.get(CACHE_VARIABLE)
-    os.environ[CACHE_VARIABLE] = str(tmp_path_factory.mktemp("cache"))
-    yield
-    os.environ.pop(CACHE_VARIABLE)
-    if before is not None:
-        os.environ[CACHE_VARIABLE] = before
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv(CACHE_VARIABLE, str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Engines keep models in memory among the temporary files: tests see those of this run alone."""
+    folder = str(tmp_path_factory.mktemp("temporary"))
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("TMPDIR", folder)
+        environment.setattr(tempfile, "tempdir", folder)
+        yield

@@ -163,7 +163,7 @@ def _engine(tree: Path | None) -> Iterator[Server]:
         server = Server(process)
         threading.Thread(target=server.follow, daemon=True).start()
         try:
-            server.address = server.wait_event("listening")["address"]
+            server.wait_event("listening")
             yield server
         finally:
             process.terminate()

@@ -126,13 +126,15 @@ def place(request: pytest.FixtureRequest, folders: Folders) -> Iterator[Place]:
     if path == SIM:
         yield request.getfixturevalue("simulated")
         return
-    target = request.getfixturevalue({"direct": "engine"}.get(path, path))
+    needs = {"direct": ("engine",), "gateway": ("gateway", "engine")}.get(path, (path,))
+    found = [request.getfixturevalue(name) for name in needs]
+    servers, target = tuple(each for each in found if isinstance(each, Server)), found[0]
     target = target.address if isinstance(target, Server) else target
     make: Any = partial(loop_client, request.getfixturevalue("loop_thread")) if kind == "async" else Client
     connect = partial(make, target)
     with connect() as client:
         _install(client, folders)
-        yield Place(path, client, connect, target, folders.tiny)
+        yield Place(path, client, connect, target, folders.tiny, servers=servers)
 
 
 class _Shared:
@@ -172,7 +174,9 @@ def _install(client: Client, folders: Folders) -> None:
 
 @pytest.fixture
 def client(place: Place) -> Iterator[Client]:
-    """The path's client. Afterwards everything is released and the books balance."""
+    """The path's client, while its servers live. Afterwards everything is released and the books balance."""
+    for server in place.servers:
+        server.check()
     yield place.client
     release_all(place.client)
 

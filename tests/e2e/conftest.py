@@ -41,7 +41,8 @@ def shared_engine(tiny: Path, gate: Gate) -> Iterator[Server]:
 
 @pytest.fixture
 def engine(shared_engine: Server, gate: Gate) -> Iterator[Server]:
-    """The same. Afterwards nothing is left of any request, and the books balance."""
+    """The same, if it lives. Afterwards nothing is left of any request, and the books balance."""
+    shared_engine.check()
     yield shared_engine
     gate.open()
     with Client(shared_engine.address) as client:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,18 +24,31 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_llama(tmp_path_factory.mktemp("models") / "tiny", max_position_embeddings=LENGTH)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def levels() -> Iterator[None]:
+    """Levels of loggers, which a pipeline sets for the whole process, are those of before after a file of tests."""
+    loggers = [logging.getLogger(name) for name in ("headrace", "headrace_engine")]
+    before = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+
+
 @pytest.fixture(scope="session")
-def servers() -> Iterator[Server]:
-    """A gateway in front of an engine."""
-    with engine_server("e1") as engine, gateway_server({"e1": engine.address}) as server:
-        yield server
+def servers() -> Iterator[tuple[Server, Server]]:
+    """An engine, and a gateway in front of it."""
+    with engine_server("e1") as engine, gateway_server({"e1": engine.address}) as gateway:
+        yield engine, gateway
 
 
 @pytest.fixture
-def gateway(servers: Server) -> Iterator[Server]:
-    """The same. Afterwards nothing is left on it: no request, and no model, in memory or installed."""
-    yield servers
-    with Client(servers.address) as client:
+def gateway(servers: tuple[Server, Server]) -> Iterator[Server]:
+    """The gateway. Afterwards nothing is left on it: no request, and no model, in memory or installed."""
+    engine, gateway = servers
+    engine.check()
+    yield gateway
+    engine.check()
+    with Client(gateway.address) as client:
         release_all(client)
         for name in {info.model_name for info in client.list_models()}:
             client.stop_model(name)

@@ -10,6 +10,8 @@ from typing import Any
 from headrace import Client
 from headrace_proto.wire.transport import Transport
 
+from support.servers.processes import Server
+
 PATHS = ("inprocess", "direct", "gateway")
 SIM = "sim"
 """Path of an engine on the simulated device, where only tests marked `sim` run."""
@@ -58,6 +60,7 @@ class Place:
         target: address that it connects to.
         folder: model directory of MODEL.
         settings: settings with which models of this path are installed.
+        servers: processes that it needs.
     """
 
     path: str
@@ -66,6 +69,7 @@ class Place:
     target: str | Transport
     folder: Path
     settings: Mapping[str, Any] = field(default_factory=lambda: {"num_threads": 1})
+    servers: tuple[Server, ...] = ()
 
 
 def paths_of(file: str, test: str) -> tuple[str, ...]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,18 @@ from headrace_engine.errors import BadModel
 from headrace_engine.models.catalogue import open_model
 
 from support.models.tiny_models import read_json, write_json
+
+
+@contextmanager
+def bounded_memory(most: int) -> Iterator[None]:
+    """Assert that what is done inside takes at most so many bytes at once."""
+    tracemalloc.start()
+    try:
+        yield
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < most
 
 
 def cut_end(path: Path, count: int) -> int:

@@ -24,6 +24,9 @@ _TIED = str(Path(__file__).parents[3] / "deploy" / "tied.py")
 ANY_ROOT = ("--model-root", "/", "--write-root", "/")
 """Arguments that let callers of an engine name any path, also for writing."""
 
+LAST_EVENTS = 20
+"""Events of a log that are shown of a server that has ended."""
+
 _CORE_PROGRAMS = ("headrace_engine.process", "gated_core.py")
 
 
@@ -33,14 +36,25 @@ class Server:
 
     Attributes:
         process: its process.
-        address: host:port that it listens on.
         events: events logged so far, as dicts.
     """
 
     process: subprocess.Popen[str]
-    address: str = ""
-    events: list[dict[str, Any]] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list, repr=False)
     _news: threading.Condition = field(default_factory=threading.Condition)
+
+    @property
+    def address(self) -> str:
+        """Return host:port that it listens on. Fails where it has ended, so that nobody waits for its answers."""
+        self.check()
+        return str(self.wait_event("listening")["address"])
+
+    def check(self) -> None:
+        """Fail if it has ended, with its exit status and the end of its log."""
+        status = self.process.poll()
+        if status is not None:
+            last = "\n".join(json.dumps(event) for event in self.events[-LAST_EVENTS:])
+            raise AssertionError(f"the server has ended with status {status}; its last events:\n{last}")
 
     def wait_event(self, name: str, seconds: float = LIMIT, **fields: Any) -> dict[str, Any]:
         """Wait until an event with these fields was logged."""
@@ -93,7 +107,7 @@ def running(*command: str) -> Iterator[Server]:
     follower = threading.Thread(target=server.follow, daemon=True)
     follower.start()
     try:
-        server.address = server.wait_event("listening")["address"]
+        server.wait_event("listening")
         yield server
     finally:
         server.stop()

@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import os
 import struct
-import tracemalloc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,24 +16,12 @@ from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.loaders.gguf_header import read_header
 from headrace_engine.models.loaders.json_files import MAX_VALUES, parse_object
 from headrace_engine.models.tokenizer import load_tokenizer
-from support.models.damage import edit_json, refusal
+from support.models.damage import bounded_memory, edit_json, refusal
 from support.models.tiny_models import make_tiny_gguf
 from unit.models.conftest import Copy
 
 WEIGHTS = "model.safetensors"
 MIB = 2**20
-
-
-@contextmanager
-def bounded_memory(most: int) -> Iterator[None]:
-    """What is done inside takes no more than that."""
-    tracemalloc.start()
-    try:
-        yield
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < most
 
 
 def write_header(folder: Path, header: str) -> None:

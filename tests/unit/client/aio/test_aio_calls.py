@@ -25,6 +25,7 @@ from headrace_proto.v1 import request_service_pb2 as wire
 from headrace_proto.wire.transport import CallError
 from support.clocks.async_clock import FakeAsyncClock
 from support.clocks.waiting import LIMIT, comes, eventually, happens
+from support.logged import logged
 from support.scripted.replies import Failure, Hang
 from support.scripted.server import ScriptedServer
 from support.scripted.wire_samples import HANDLE, accepted, end_record, ended, got, running_info, text_of, tokens
@@ -384,7 +385,7 @@ async def test_leaving_releases_all_but_what_a_lost_engine_held(
         assert [elements async for elements in queue]
         await client.start_request("smol", "Hello")
     assert [request.handle for request in server.requests("ReleaseRequest")] == ["a/b/1", "c/d/2"]
-    assert not caplog.records
+    assert not logged(caplog)
 
 
 async def test_leaving_releases_what_was_started_and_no_more(server: ScriptedServer, clock: FakeAsyncClock) -> None:

@@ -15,6 +15,7 @@ from headrace import (
 )
 from headrace_proto.v1 import generation_pb2, request_pb2
 from support.clocks.client_clock import FakeClock
+from support.logged import logged
 from support.scripted.replies import Failure, Hang
 from support.scripted.server import ScriptedServer
 from support.scripted.wire_samples import HANDLE, accepted, end_record, ended, got, running_info, tokens
@@ -103,7 +104,7 @@ def test_leaving_the_client_skips_a_lost_engine(server: ScriptedServer, caplog: 
         assert list(queue)
         client.start_request("smol", "Hi")
     assert [one.handle for one in server.requests("ReleaseRequest")] == ["a/b/1", "c/d/2"]
-    assert not caplog.records
+    assert not logged(caplog)
 
 
 def test_a_started_request_stays_attached_without_its_queue(client: Client, server: ScriptedServer) -> None:

@@ -8,6 +8,7 @@ import grpc
 import pytest
 from headrace import Client, RequestReleasedError, UnavailableError
 from headrace_proto.v1 import request_pb2, request_service_pb2
+from support.logged import logged
 from support.scripted.replies import Failure, Hang
 from support.scripted.server import ScriptedServer
 from support.scripted.wire_samples import accepted, end_record, ended, tokens
@@ -28,7 +29,7 @@ def test_a_stream_that_outlives_its_client_does_not_call_again(
     with pytest.raises(RequestReleasedError):
         next(stream)
     stream.close()
-    assert not caplog.records
+    assert not logged(caplog)
 
 
 def test_nothing_comes_of_a_closed_stream(client: Client, server: ScriptedServer) -> None:
@@ -82,7 +83,7 @@ def test_a_request_lost_with_its_engine_is_asked_for_once(
         assert "".join(stream)
         assert stream.queue.finish_reason == "DRAINED"
     assert len(server.requests("ReleaseRequest")) == 1
-    assert not caplog.records
+    assert not logged(caplog)
 
 
 def test_a_start_that_fails_raises_from_generate_itself(client: Client, server: ScriptedServer) -> None:

@@ -25,6 +25,7 @@ from headrace_proto.v1 import engine_service_pb2, model_service_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 from support.clocks.client_clock import FakeClock
+from support.logged import logged
 from support.scripted.replies import Failure, Hang
 from support.scripted.server import ScriptedServer
 from support.scripted.wire_samples import accepted, ended
@@ -166,9 +167,7 @@ def test_waiting_for_a_server_is_logged_once(
     server.expect("GetServerInfo", DOWN, DOWN, INFO)
     with caplog.at_level(logging.WARNING):
         client.server_info()
-    assert [record.getMessage() for record in caplog.records] == [
-        "the engine is restarting its core. [CORE_RESTARTING] Trying again for up to 30 s."
-    ]
+    assert logged(caplog) == ["the engine is restarting its core. [CORE_RESTARTING] Trying again for up to 30 s."]
 
 
 def test_a_switch_to_another_address_is_logged(
@@ -177,8 +176,8 @@ def test_a_switch_to_another_address_is_logged(
     server.expect("GetServerInfo", INFO)
     with Client(f"127.0.0.1:1,{server.address}", clock=clock) as client:
         client.server_info()
-    [record] = caplog.records
-    assert re.fullmatch(rf"no answer from 127\.0\.0\.1:1: .*; using {server.address} instead", record.getMessage())
+    [text] = logged(caplog)
+    assert re.fullmatch(rf"no answer from 127\.0\.0\.1:1: .*; using {server.address} instead", text)
 
 
 def test_unanswering_addresses_are_listed_with_the_time_left(
@@ -186,7 +185,7 @@ def test_unanswering_addresses_are_listed_with_the_time_left(
 ) -> None:
     with Client("127.0.0.1:1,127.0.0.1:2", clock=clock) as client, pytest.raises(UnavailableError):
         client.server_info()
-    first, second = (record.getMessage() for record in caplog.records)
+    first, second = logged(caplog)
     assert first.endswith("; using 127.0.0.1:2 instead")
     assert re.search(r"127\.0\.0\.1:2: .* Trying again for up to \d+ s\.$", second)
 

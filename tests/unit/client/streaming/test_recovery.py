@@ -23,6 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.clocks.client_clock import FakeClock
 from support.clocks.waiting import LIMIT, wait_until
+from support.logged import logged
 from support.scripted.replies import Failure, Hang
 from support.scripted.server import ScriptedServer
 from support.scripted.wire_samples import (
@@ -294,7 +295,7 @@ def test_progress_makes_patience_whole_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reasons", "logged"),
+    ("reasons", "times"),
     [
         (["UNAVAILABLE"], 0),
         (["UNAVAILABLE"] * 4, 1),
@@ -303,7 +304,7 @@ def test_progress_makes_patience_whole_again() -> None:
     ],
 )
 def test_a_row_of_failures_is_logged_once_when_a_cause_is_known(
-    reasons: list[str], logged: int, caplog: pytest.LogCaptureFixture
+    reasons: list[str], times: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     recovery = Recovery(RetryPolicy(), FakeClock())
     for _ in range(2):
@@ -312,4 +313,4 @@ def test_a_row_of_failures_is_logged_once_when_a_cause_is_known(
             assert recovery.delay(error) is not None
             recovery.log_failure(error)
         recovery.progressed()
-    assert len(caplog.records) == 2 * logged
+    assert len(logged(caplog)) == 2 * times

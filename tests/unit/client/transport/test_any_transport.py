@@ -16,6 +16,7 @@ from headrace_proto.v1 import engine_service_pb2, status_pb2
 from headrace_proto.wire.transport import CallError, MessageStream
 from support.clocks.client_clock import FakeClock
 from support.clocks.waiting import LIMIT
+from support.logged import logged
 from support.scripted.wire_samples import HANDLE, accepted, ended, tokens
 
 
@@ -102,7 +103,7 @@ def test_closing_ends_calls_at_once_whatever_the_transport_says(caplog: pytest.L
             call.result(60)
     assert caught.value.reason == "CLIENT_CLOSED"
     assert len(stuck.asked) == 1
-    assert caplog.records == []
+    assert logged(caplog) == []
 
 
 def test_inprocess_is_found_by_entry_point_with_its_options(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import grpc
 import pytest
 from headrace import AsyncClient, AuthError, Client, HeadraceError, RetryPolicy, UnavailableError
 from headrace._transport.mismatch import Mismatch, speaks_tls
+from support.logged import logged
 from support.servers.certificates import Authority, serve
 
 HERE = "DNS:localhost,IP:127.0.0.1"
@@ -167,10 +168,10 @@ def test_b3_a_key_sent_unencrypted_is_warned_about(
 ) -> None:
     with caplog.at_level(logging.WARNING, "headrace"), Client(address, api_key="secret"):
         pass
-    assert ["unencrypted" in record.getMessage() for record in caplog.records] == [True] * warned
+    assert ["unencrypted" in text for text in logged(caplog)] == [True] * warned
     assert "secret" not in caplog.text
     caplog.clear()
     with caplog.at_level(logging.WARNING, "headrace"):
         with Client(address, api_key="secret", credentials=grpc.ssl_channel_credentials()), Client(address):
             pass
-    assert caplog.records == []
+    assert logged(caplog) == []

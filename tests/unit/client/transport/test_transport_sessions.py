@@ -82,6 +82,7 @@ def test_a_cancelled_session_fails_and_leaves_no_thread_behind() -> None:
         gone.wait(LIMIT)
         yield pong(1)
 
+    before = set(threading.enumerate())
     server, port = talking_server(talk)
     made = session_transport(f"127.0.0.1:{port}")
     channel = made.session(SESSION)
@@ -93,7 +94,7 @@ def test_a_cancelled_session_fails_and_leaves_no_thread_behind() -> None:
         next(channel)
     assert caught.value.status.code == 1
     assert gone.wait(LIMIT)
-    for thread in threading.enumerate():
+    for thread in set(threading.enumerate()) - before:
         if "consume_request_iterator" in thread.name:
             thread.join(LIMIT)
             assert not thread.is_alive()

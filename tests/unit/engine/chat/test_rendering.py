@@ -19,6 +19,7 @@ from headrace_engine.errors import InvalidArgument, Unavailable
 from headrace_engine.request_types import Chat, ChatMessage, ToolCall
 from support.clocks.waiting import wait_until
 from support.engine.rig import NAME, Rig
+from support.logged import logged
 from support.models.tiny_models import CHAT_TEMPLATE
 
 HELLO = Chat((ChatMessage("user", "Hello!"),))
@@ -42,7 +43,7 @@ def refused(by: Renderer, chat: Chat = HELLO, max_bytes: int = 10_000) -> Invali
 
 
 def children() -> set[int]:
-    """Processes of this one. Those of earlier tests have ended with their renderers."""
+    """Processes of this one. Those of earlier tests may end at any moment."""
     gc.collect()
     listed = [file.read_text() for file in Path("/proc/self/task").glob("*/children")]
     return {int(pid) for text in listed for pid in text.split()}
@@ -193,7 +194,7 @@ class TestProcesses:
     def test_there_is_none_before_the_first_chat_and_one_after_it(self) -> None:
         before = children()
         by = renderer("x")
-        assert children() == before
+        assert children() <= before
         render(by)
         first = children() - before
         render(by)
@@ -204,7 +205,7 @@ class TestProcesses:
         by = renderer("x")
         render(by)
         del by
-        assert children() == before
+        assert children() <= before
 
     def test_one_killed_between_chats_is_replaced_before_the_next(self) -> None:
         """The system ends it first where memory runs out, and the chat that comes then is not to blame."""
@@ -225,9 +226,7 @@ class TestProcesses:
         killing.touch()
         assert render(by) == [("x", False)]
         assert not killing.exists()
-        assert [record.getMessage() for record in caplog.records] == [
-            "rendering_process_ended: status -9, the chat is tried again"
-        ]
+        assert logged(caplog, "headrace_engine") == ["rendering_process_ended: status -9, the chat is tried again"]
 
     def test_a_chat_that_ends_two_of_them_is_to_blame(self, program: Program) -> None:
         program("sandbox._raise_exception = lambda message: os.kill(os.getpid(), 9)\n")
@@ -253,7 +252,7 @@ class TestProcesses:
         render(by)
         by.close()
         by.close()
-        assert children() == before
+        assert children() <= before
         monkeypatch.setattr(side_worker, "SideProcess", None)  # There is to be no other one.
         with pytest.raises(Unavailable):
             render(by)
@@ -268,7 +267,7 @@ class TestProcesses:
             by.close()
             with pytest.raises(Unavailable):
                 rendering.result()
-        assert children() == before
+        assert children() <= before
 
     async def test_closing_an_engine_ends_all_of_them(self, model_path: Path) -> None:
         before, rig = children(), Rig(model_path)
@@ -278,7 +277,7 @@ class TestProcesses:
             await rig.engine.tokenize(name, HELLO)
         assert len(children() - before) == 2
         await rig.engine.close()
-        assert children() == before
+        assert children() <= before
 
     def test_it_goes_after_others_and_may_take_so_much(self) -> None:
         before = children()

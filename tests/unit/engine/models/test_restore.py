@@ -19,6 +19,7 @@ from headrace_engine.errors import BadModel, FailedPrecondition, InvalidArgument
 from headrace_engine.model_types import ModelState
 from support.clocks.waiting import LIMIT
 from support.engine.rig import NAME, Rig
+from support.logged import logged
 
 
 def saved(folder: Path) -> dict[str, str]:
@@ -205,7 +206,7 @@ async def test_a_state_that_cannot_be_saved_is_logged(
     with caplog.at_level(logging.ERROR):
         await rig.run()
     assert rig.state is ModelState.RUNNING
-    assert {record.message for record in caplog.records} == {"state_not_saved: no space left on device"}
+    assert {*logged(caplog, "headrace_engine")} == {"state_not_saved: no space left on device"}
 
 
 async def test_f1_a_hanging_state_directory_delays_only_saving(

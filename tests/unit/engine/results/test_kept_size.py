@@ -34,10 +34,21 @@ def taken(rig: Rig) -> int:
     return rig.engine._registry.budget.taken(("", NAME))
 
 
-async def alive(kind: type) -> int:
-    await asyncio.sleep(0)  # The event loop holds the result that it woke the test with.
-    gc.collect()
-    return sum(type(each) is kind for each in gc.get_objects())
+class Alive:
+    """The objects of a type that there are, but for those that were there before."""
+
+    def __init__(self, kind: type) -> None:
+        self._kind = kind
+        self._before = self._all()  # Kept, so that no other one gets the identity of one of them.
+
+    async def count(self) -> int:
+        await asyncio.sleep(0)  # The event loop holds the result that it woke the test with.
+        before = {id(each) for each in self._before}
+        return sum(id(each) not in before for each in self._all())
+
+    def _all(self) -> list[Any]:
+        gc.collect()
+        return [each for each in gc.get_objects() if type(each) is self._kind]
 
 
 def test_f7_a_finder_takes_few_bytes_a_symbol() -> None:
@@ -51,23 +62,25 @@ def test_f7_a_finder_takes_few_bytes_a_symbol() -> None:
 
 async def test_f7_what_a_request_brings_is_in_its_owners_room(rig: Rig) -> None:
     """Config, prompt and finders while it runs; the config alone after its end; nothing after its release."""
+    detokenizers, finders = Alive(StoppingDetokenizer), Alive(WordFinder)
     core = await rig.run()
     accepted = await rig.start(config=STOPS)
     assert accepted.effective_config is not None
     config = held_bytes(accepted.effective_config)
     assert taken(rig) > log_bytes(3) + config + 20 * (IDS + CHARACTERS)
-    assert await alive(StoppingDetokenizer) == 1
-    assert await alive(WordFinder) >= 2
+    assert await detokenizers.count() == 1
+    assert await finders.count() >= 2
     core.step({rig.added().key: 1}, ended={rig.added().key: FinishReason.EOS})
     assert taken(rig) == log_bytes(1) + config - PLAIN_BYTES
-    assert await alive(StoppingDetokenizer) == 0
-    assert await alive(WordFinder) == 0
+    assert await detokenizers.count() == 0
+    assert await finders.count() == 0
     await rig.engine.release_request(accepted.handle, "")
     assert taken(rig) == 0
     assert not rig.engine._registry.budget._taken
 
 
 async def test_f7_it_goes_with_the_last_of_several_sequences(rig: Rig) -> None:
+    finders = Alive(WordFinder)
     core = await rig.run()
     await rig.start(config={**STOPS, "n": 3})
     keys = [each.key for each in core.added]
@@ -75,20 +88,21 @@ async def test_f7_it_goes_with_the_last_of_several_sequences(rig: Rig) -> None:
     for key in keys[:2]:
         core.step(ended={key: FinishReason.EOS})
     assert before - taken(rig) == 2 * (log_bytes(3) - log_bytes(0))
-    assert await alive(WordFinder) > 0
+    assert await finders.count() > 0
     core.step(ended={keys[2]: FinishReason.EOS})
-    assert await alive(WordFinder) == 0
+    assert await finders.count() == 0
     assert before - taken(rig) > 3 * (log_bytes(3) - log_bytes(0)) + 20 * IDS
 
 
 async def test_f7_the_best_of_candidates_keep_the_config_alone(rig: Rig) -> None:
+    finders = Alive(WordFinder)
     core = await rig.run()
     accepted = await rig.start(config={**STOPS, "best_of": 2})
     for each in list(core.added):
         core.step({each.key: 1}, ended={each.key: FinishReason.EOS})
     assert accepted.effective_config is not None
     assert taken(rig) > held_bytes(accepted.effective_config) - PLAIN_BYTES
-    assert await alive(WordFinder) == 0
+    assert await finders.count() == 0
     await rig.engine.release_request(accepted.handle, "")
     assert taken(rig) == 0
 

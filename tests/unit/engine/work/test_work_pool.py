@@ -230,9 +230,9 @@ async def test_f1_cut_work_that_does_not_end_loses_its_thread_too(gate: Gate) ->
 
 async def test_threads_without_work_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work_pool, "IDLE", 0.001)
-    texts = WorkPool("ending", LIMITS)
+    texts = WorkPool("soon-idle", LIMITS)
     assert await texts.run("a", str, 1) == "1"
-    await until(lambda: not any(thread.name == "headrace-ending" for thread in threading.enumerate()))
+    await until(lambda: not any(thread.name == "headrace-soon-idle" for thread in threading.enumerate()))
     assert await texts.run("a", str, 2) == "2"
 
 

@@ -67,6 +67,11 @@ async def test_a_list_of_the_command_line_is_passed_on_once(following):
     assert static.lists == [["e1=127.0.0.1:7071"]]
 
 
+def waiting_threads() -> set[threading.Thread]:
+    """Threads of this process, whoever started them, in which something blocking waits."""
+    return {thread for thread in threading.enumerate() if thread.name == "headrace-wait"}
+
+
 def replace(path: Path, text: str) -> None:
     """As a whole, so that nobody reads a half."""
     other = path.with_suffix(".new")
@@ -103,12 +108,12 @@ async def test_the_last_list_holds_while_a_file_is_broken(following, tmp_path: P
 async def test_f1_a_file_system_that_hangs_costs_one_thread(tmp_path: Path) -> None:
     """However often the file is read meanwhile; once it answers, what was read counts."""
     os.mkfifo(path := tmp_path / "engines")
-    file, before = FileMembership(path), set(threading.enumerate())
+    file, before = FileMembership(path), waiting_threads()
     for _ in range(3):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01):
                 await file.read()
-    assert len({*threading.enumerate()} - before) == 1
+    assert len(waiting_threads() - before) == 1
     path.write_text("e3=127.0.0.1:7073\n")
     assert [one.name for one in await file.read()] == ["e3"]
 
@@ -142,7 +147,7 @@ async def test_each_address_of_a_name_is_an_engine(following, monkeypatch: pytes
 
 
 async def test_f1_a_resolver_that_hangs_costs_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers, before = threading.Event(), set(threading.enumerate())
+    answers, before = threading.Event(), waiting_threads()
 
     def look_up(host: str, port: int, **more: Any) -> list[Any]:
         assert answers.wait(LIMIT)
@@ -154,7 +159,7 @@ async def test_f1_a_resolver_that_hangs_costs_one_thread(monkeypatch: pytest.Mon
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01):
                 await dns.read()
-    assert len({*threading.enumerate()} - before) == 1
+    assert len(waiting_threads() - before) == 1
     answers.set()
     assert [one.name for one in await dns.read()] == ["ip-10-0-0-2"]
 
