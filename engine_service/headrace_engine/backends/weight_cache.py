@@ -42,7 +42,7 @@ def cache_key(files: ModelFiles, storage: Storage, layout: object) -> CacheKey:
     padded = (padded_head_dim(files.spec), files.spec.vocab_size)
     how = (_VERSION, layout, str(files.path.resolve()), storage.dtype, storage.quant, storage.group, padded)
     parts = [files.revision]
-    for file in sorted({info.stored.file.resolve() for info in files.tensors.values()}):
+    for file in sorted({file.resolve() for info in files.tensors.values() for file in info.stored.files}):
         stat = file.stat()
         parts.append(f"{file}\0{stat.st_size}\0{stat.st_mtime_ns}\0{stat.st_ctime_ns}")
     return CacheKey(_digest(map(str, how)), _digest(parts))

@@ -33,8 +33,25 @@ class Checksum:
 
 
 @dataclass(frozen=True, slots=True)
+class Assembly:
+    """How the rows of a quantized matrix are made of the tensors of a file that hold it in a layout of its own.
+
+    Attributes:
+        layout: name of the layout; see `assembled.LAYOUTS`.
+        parts: its tensors, in the layout's order.
+        group: inputs that share a scale there; 0: all.
+        first: index of the first row in those tensors.
+    """
+
+    layout: str
+    parts: tuple[StoredTensor, ...]
+    group: int
+    first: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """One tensor as a file's header describes it.
+    """One tensor as a file's header describes it, or as it is assembled from several.
 
     Attributes:
         name: its name in the file.
@@ -43,6 +60,7 @@ class StoredTensor:
         offset: first byte in the file.
         nbytes: bytes in the file.
         checksum: of the tensor in the file, of which this may be some rows; None: the file has none.
+        assembly: what its rows are made of; offset and size are then those of one part, and of the rows that are made.
     """
 
     name: str
@@ -52,6 +70,7 @@ class StoredTensor:
     offset: int
     nbytes: int
     checksum: Checksum | None = None
+    assembly: Assembly | None = None
 
     @property
     def elements(self) -> int:
@@ -66,8 +85,20 @@ class StoredTensor:
         rows, *inner = self.shape
         if count == rows:
             return self
-        size = self.nbytes // rows
-        return replace(self, shape=(count, *inner), offset=self.offset + first * size, nbytes=count * size)
+        size, made = self.nbytes // rows, self.assembly
+        assembly = None if made is None else replace(made, first=made.first + first)
+        offset = self.offset + first * size
+        return replace(self, shape=(count, *inner), offset=offset, nbytes=count * size, assembly=assembly)
+
+    @property
+    def has_own_codes(self) -> bool:
+        """True if it holds codes that we made: with any number format, they are computed with as they are."""
+        return self.assembly is None and quantized_type(self.storage) is not None
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that hold its values."""
+        return (self.file,) if self.assembly is None else tuple(part.file for part in self.assembly.parts)
 
     def error(self, text: str) -> BadModel:
         """Return an error about this tensor, such as "is truncated"."""

@@ -7,18 +7,22 @@ import zlib
 from typing import BinaryIO
 
 from headrace_engine.errors import BadModel
+from headrace_engine.models.assembled import assemble
 from headrace_engine.models.files import StoredTensor
 from headrace_engine.models.loaders.opening import open_model_file
 
 
 def map_tensor(stored: StoredTensor) -> memoryview:
-    """Map the tensor's bytes, copy-on-write since torch takes no read-only memory.
+    """Map the tensor's bytes, copy-on-write since torch takes no read-only memory; or assemble them in memory.
 
     The view owns the mapping: it is unmapped once the view and every array on top of it are gone.
 
     Raises:
-        BadModel: the file has changed since it was opened, cannot be mapped, or does not have the tensor's checksum.
+        BadModel: the file has changed since it was opened, cannot be mapped, does not have the tensor's checksum,
+            or holds codes, scales or zero points that its layout does not allow.
     """
+    if stored.assembly is not None:
+        return assemble(stored, [map_tensor(part) for part in stored.assembly.parts])
     with open_model_file(stored.file) as file:
         size, expected = file.seek(0, 2), stored.offset + stored.nbytes
         if size < expected:

@@ -1,7 +1,7 @@
-"""Rows of weights as integer codes with scales, as files of our own format store them.
+"""Rows of weights as integer codes with scales: as files of our own format store them, and as codes of others are read.
 
-A row is its codes, then its scales, then its offsets (4 bits only). A weight is scale · (code − 128) with 8 bits, and
-scale · code + offset with 4; two codes of 4 bits share a byte, the first in its lower half.
+A row is its codes, then its scales, then its offsets, if it has some. A weight is scale · code + offset, or
+scale · (code − zero) without offsets; two codes of 4 bits share a byte, the first in its lower half.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ if TYPE_CHECKING:
     Bytes = NDArray[np.uint8]
     Floats = NDArray[np.float32]
 
-ZERO = 128
-"""Code of the weight 0 with 8 bits."""
-
 GROUPS = (0, 16, 32, 64, 128)
 """Numbers of weights per scale; 0: a whole row."""
 
-_NAME = re.compile(rf"INT(8|4)-({'|'.join(map(str, GROUPS))})-F(16|32)")
+_NAME = re.compile(rf"INT(8|4)-({'|'.join(map(str, GROUPS))})-F(16|32)(-OFFSETS|-ZERO)?")
+_SUFFIXES = {(8, True): "-OFFSETS", (4, False): "-ZERO"}
+"""Of the names of types that have offsets or none against the habit of their bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +34,23 @@ class QuantizedType:
         bits: bits of a code, 8 or 4.
         group: number of weights per scale; 0: a whole row.
         scale_bits: bits of a scale and of an offset, 16 or 32.
+        has_offsets: whether groups have offsets; what we quantize has them with 4 bits, and none with 8.
     """
 
     bits: int
     group: int
     scale_bits: int
+    has_offsets: bool
 
     @property
     def name(self) -> str:
         """Its name as a tensor's storage."""
-        return f"INT{self.bits}-{self.group}-F{self.scale_bits}"
+        return f"INT{self.bits}-{self.group}-F{self.scale_bits}{_SUFFIXES.get((self.bits, self.has_offsets), '')}"
+
+    @property
+    def zero(self) -> int:
+        """Code of the weight 0; 0 with offsets."""
+        return 0 if self.has_offsets else 1 << (self.bits - 1)
 
     def scales(self, inputs: int) -> int:
         """Return the number of scales of a row."""
@@ -52,16 +58,20 @@ class QuantizedType:
 
     def row_bytes(self, inputs: int) -> int:
         """Return the bytes of a row."""
-        parts = 1 if self.bits == 8 else 2
+        parts = 2 if self.has_offsets else 1
         return -(-inputs * self.bits // 8) + self.scales(inputs) * parts * self.scale_bits // 8
 
     def pack(self, codes: Bytes, scales: Floats, offsets: Floats | None) -> Bytes:
         """Return rows as bytes: codes [rows, inputs], scales and offsets [rows, scales]."""
+        return self.joined(codes if self.bits == 8 else _paired(codes), scales, offsets)
+
+    def joined(self, packed: Bytes, scales: Floats, offsets: Floats | None) -> Bytes:
+        """Return rows as bytes, as `pack`, of codes that are packed already."""
         import numpy as np
 
         numbers = [part.astype(f"<f{self.scale_bits // 8}") for part in (scales, offsets) if part is not None]
-        parts = [np.ascontiguousarray(part).view(np.uint8).reshape(len(codes), -1) for part in numbers]
-        return np.concatenate([codes if self.bits == 8 else _paired(codes), *parts], axis=1)
+        parts = [np.ascontiguousarray(part).view(np.uint8).reshape(len(packed), -1) for part in numbers]
+        return np.concatenate([packed, *parts], axis=1)
 
     def unpack(self, rows: Bytes, inputs: int) -> tuple[Bytes, Floats, Floats | None]:
         """Return codes [rows, inputs], scales and offsets [rows, scales] of rows as bytes."""
@@ -70,7 +80,7 @@ class QuantizedType:
         count, width = self.scales(inputs), self.scale_bits // 8
         numbers = np.ascontiguousarray(rows[:, -(-inputs * self.bits // 8) :]).view(f"<f{width}").astype(np.float32)
         codes = rows[:, :inputs] if self.bits == 8 else _single(rows[:, : -(-inputs // 2)], inputs)
-        return codes, numbers[:, :count], None if self.bits == 8 else numbers[:, count:]
+        return codes, numbers[:, :count], numbers[:, count:] if self.has_offsets else None
 
     def floats(self, rows: Bytes, inputs: int) -> Floats:
         """Return the weights of rows as bytes, [rows, inputs]."""
@@ -78,8 +88,7 @@ class QuantizedType:
 
         codes, scales, offsets = self.unpack(rows, inputs)
         group = self.group or inputs
-        zero = np.float32(ZERO if self.bits == 8 else 0)
-        weights: Floats = (codes.astype(np.float32) - zero) * np.repeat(scales, group, 1)[:, :inputs]
+        weights: Floats = (codes.astype(np.float32) - np.float32(self.zero)) * np.repeat(scales, group, 1)[:, :inputs]
         return weights if offsets is None else weights + np.repeat(offsets, group, 1)[:, :inputs]
 
 
@@ -87,7 +96,11 @@ class QuantizedType:
 def quantized_type(storage: str) -> QuantizedType | None:
     """Return the type of a storage name; None: it is another kind of storage."""
     match = _NAME.fullmatch(storage)
-    return None if match is None else QuantizedType(int(match[1]), int(match[2]), int(match[3]))
+    if match is None:
+        return None
+    bits, suffix = int(match[1]), match[4] or ""
+    kind = QuantizedType(bits, int(match[2]), int(match[3]), (bits == 4) is (suffix == ""))
+    return kind if kind.name == storage else None
 
 
 def _paired(codes: Bytes) -> Bytes:

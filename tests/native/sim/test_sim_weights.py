@@ -24,6 +24,7 @@ from headrace_engine.native import Dtype, Format, Matrix, MatrixRows, PackedMatr
 from headrace_engine.native.quantized import LAYOUT, QuantizedMatrix
 from native.sim_runs import SHAPE, compare_with_cpu, on_cpu, plan_for
 from support.backends.runners import silent
+from support.models.quantized_checkpoints import SCHEMES, write_quantized
 from support.models.tiny_models import make_tiny_gguf, make_tiny_llama, make_tiny_qwen2
 from support.sim import device as sim
 from support.sim.device import SimDevice
@@ -68,6 +69,19 @@ def same_rows(model: CudaModel, reference: dict[str, Any]) -> set[str]:
             here = weight.packed.row(weight.data.data_ptr(), begin + row)
             assert np.array_equal(here, packed.row(row)), (name, row)
     return quantized_names
+
+
+@pytest.mark.parametrize("scheme", ["gptq", "gptq 8 bits", "gptq 8 bits asymmetric", "awq"])
+def test_codes_of_others_are_those_of_the_cpu_backend(tmp_path: Path, scheme: str) -> None:
+    source = make_tiny_llama(tmp_path / "source", **WIDE)
+    path, _ = write_quantized(tmp_path / "made", source, *SCHEMES[scheme])
+    model, reference = loaded(path)
+    assert same_rows(model, reference) == {name for name, weight in reference.items() if is_in_codes(weight)}
+    compare_with_cpu(plan_for(path), seeds=1, tokens=4)
+
+
+def is_in_codes(weight: object) -> bool:
+    return isinstance(weight, PackedMatrix) and weight.matrix.is_integer
 
 
 @pytest.mark.parametrize("changes", QUANTS, ids=["int8", "int4"])

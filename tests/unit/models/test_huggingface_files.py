@@ -118,11 +118,6 @@ class TestMismatch:
         assert any(name in warning for warning in files.warnings)
         assert files.tensors.keys() == open_model(str(llama)).tensors.keys()
 
-    def test_quantised_checkpoints_are_refused_by_field(self, copy: Copy, llama: Path) -> None:
-        path = copy(llama)
-        edit_json(path / "config.json", quantization_config={"quant_method": "gptq"})
-        assert "quantization_config" in refusal(path)
-
 
 class TestGenerationConfig:
     def test_bc050_a_file_that_is_no_json_is_refused_by_name(self, copy: Copy, llama: Path) -> None:

@@ -15,7 +15,7 @@ from headrace_engine.backends.cpu.weights.storage import Storage, all_rows, quan
 from headrace_engine.config import ComputeDtype
 from headrace_engine.models.files import BEYOND_FLOAT16, ModelFiles, StoredTensor, TensorInfo
 from headrace_engine.models.mapped import map_tensor
-from headrace_engine.models.quantized_rows import QuantizedType
+from headrace_engine.models.quantized_rows import QuantizedType, quantized_type
 from headrace_engine.native import Dtype, Format
 
 _TYPES = {ComputeDtype.FLOAT32: "F32", ComputeDtype.BFLOAT16: "BF16", ComputeDtype.FLOAT16: "F16"}
@@ -55,7 +55,7 @@ def _joined(parts: Sequence[TensorInfo]) -> TensorInfo:
 
 
 def written(info: TensorInfo, storage: Storage) -> WrittenTensor:
-    """Return a tensor in a storage; dtype AUTO: numbers as in its file.
+    """Return a tensor in a storage; dtype AUTO: numbers as in its file. Codes stay what they are in any dtype.
 
     Raises:
         BadModel: a value does not fit; also while the parts are read.
@@ -63,7 +63,10 @@ def written(info: TensorInfo, storage: Storage) -> WrittenTensor:
     kind = storage.quantizes(info.name) if len(info.shape) == 2 else None
     if kind is not None:
         return _coded(info, kind, storage.group)
-    stored = info.stored
+    stored, coded = info.stored, quantized_type(info.stored.storage)
+    if coded is not None:
+        shape = (stored.shape[0], coded.row_bytes(stored.shape[1]))
+        return WrittenTensor(coded.name, "U8", shape, _unchanged(stored))
     dtype = _TYPES.get(storage.dtype, stored.storage)
     parts = _unchanged(stored) if dtype == stored.storage else _converted(stored, dtype)
     return WrittenTensor(dtype, dtype, stored.shape, parts)
@@ -76,7 +79,7 @@ def _coded(info: TensorInfo, kind: Format, group: int) -> WrittenTensor:
     rows = all_rows([quantized_rows(tensor, kind, group, first, min(first + step, tensor.outputs)) for first in bounds])
     assert rows.scales is not None
     bits = 16 if scale_type(kind, rows.scales, rows.offsets) is Dtype.FLOAT16 else 32
-    coded = QuantizedType(8 if kind is Format.INT8 else 4, group, bits)
+    coded = QuantizedType(8 if kind is Format.INT8 else 4, group, bits, has_offsets=rows.offsets is not None)
     codes = rows.numbers.view(np.uint8)
     packed = coded.pack(codes, rows.scales, rows.offsets)
     return WrittenTensor(coded.name, "U8", packed.shape, iter([packed]))

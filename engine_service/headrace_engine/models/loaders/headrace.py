@@ -56,7 +56,8 @@ def open_archive(archive: Path) -> ModelFiles:
     """
     manifest = read_manifest(archive)
     checkpoint = _checkpoint(archive, manifest)
-    files = open_checkpoint(archive, checkpoint, {info["storage"] for info in manifest["tensors"].values()})
+    storages = {info["storage"] for info in manifest["tensors"].values()}
+    files = open_checkpoint(archive, checkpoint, storages, rewritten=True)
     return replace(files, format=ModelFormat.HEADRACE, revision=_revision(manifest))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from headrace_engine.models.loaders.chat_template import read_chat_templates
 from headrace_engine.models.loaders.digest import digest_of, same_bytes, snapshot_commit
 from headrace_engine.models.loaders.json_files import read_object
 from headrace_engine.models.loaders.opening import has_file
+from headrace_engine.models.loaders.quantization import replace_quantized
+from headrace_engine.models.loaders.quantization.modules import Replaced, is_zero_bias
 from headrace_engine.models.loaders.shards import Checkpoint, read_checkpoint
 from headrace_engine.models.loaders.token_ids import end_ids, one_id
 from headrace_engine.models.spec import DecoderSpec
@@ -50,11 +52,14 @@ def open_directory(directory: Path, file_prefix: str = "") -> ModelFiles:
     return open_checkpoint(directory, read_checkpoint(directory, file_prefix), FLOATS)
 
 
-def open_checkpoint(directory: Path, checkpoint: Checkpoint, storages: Collection[str]) -> ModelFiles:
+def open_checkpoint(
+    directory: Path, checkpoint: Checkpoint, storages: Collection[str], *, rewritten: bool = False
+) -> ModelFiles:
     """Open the model whose tensors are known, and whose other files are in a directory or an archive.
 
     Args:
-        storages: allowed storage types of tensors.
+        storages: allowed storage types of tensors that are not assembled.
+        rewritten: true if its config's `quantization_config` describes earlier files than these.
 
     Raises:
         BadModel: a file is missing, damaged or of an unsupported kind, or config and weights do not match.
@@ -63,7 +68,8 @@ def open_checkpoint(directory: Path, checkpoint: Checkpoint, storages: Collectio
     config = ConfigFields(raw, CONFIG)
     architecture, warnings = _architecture(config)
     spec = family_of(architecture, CONFIG).from_config[architecture](config)
-    bound = _bind(spec, checkpoint, storages)
+    stored = Replaced(dict(checkpoint.tensors)) if rewritten else replace_quantized(config, checkpoint.tensors)
+    bound = _bind(spec, stored, [name for name, _, _ in checkpoint.headers], storages)
     generation = _generation(directory)
     sources = (ConfigFields(generation, _GENERATION), config)
     template, tool_template = read_chat_templates(directory)
@@ -95,8 +101,6 @@ def _architecture(config: ConfigFields) -> tuple[str, list[str]]:
         if has_code:
             raise BadModel(f"{error.message}. The code that auto_map brings along is never run") from None
         raise
-    if config.get("quantization_config") is not None:
-        raise config.error("quantization_config", "is not supported: use unquantised weights, or a GGUF file")
     warning = f"{CONFIG}: auto_map names code that is not run; the built-in {names[0]} is used"
     return names[0], [warning] if has_code else []
 
@@ -106,22 +110,33 @@ def _generation(directory: Path) -> dict[str, Any]:
     return read_object(file, _LONGEST_CONFIG) if has_file(file) else {}
 
 
-def _bind(spec: DecoderSpec, checkpoint: Checkpoint, storages: Collection[str]) -> _Bound:
-    layout, stored = family_of(spec.architecture, CONFIG).hf, dict(checkpoint.tensors)
+def _bind(spec: DecoderSpec, replaced: Replaced, files: Sequence[str], storages: Collection[str]) -> _Bound:
+    layout, stored = family_of(spec.architecture, CONFIG).hf, replaced.tensors
     spec, warnings = _resolve_head(spec, stored, layout.names)
-    tensors, rest = bind(spec, stored, layout, CONFIG, [name for name, _, _ in checkpoint.headers])
+    tensors, rest = bind(spec, stored, layout, CONFIG, files)
     for info in tensors.values():
-        if info.stored.storage not in storages:
+        if info.stored.assembly is None and info.stored.storage not in storages:
             raise info.stored.error(f"is {info.stored.storage}; supported are {', '.join(FLOATS)}")
-    unexpected = [tensor for tensor in rest if not tensor.name.endswith(_FOLLOWS_FROM_CONFIG)]
+    warnings += [*replaced.warnings, *_left_over(rest, stored, spec)]
+    return _Bound(spec, tensors, tuple(warnings))
+
+
+def _left_over(rest: Sequence[StoredTensor], stored: Mapping[str, StoredTensor], spec: DecoderSpec) -> list[str]:
+    """Return warnings about unused tensors.
+
+    Raises:
+        BadModel: one of them is not known to be of no effect.
+    """
+    derived = [tensor for tensor in rest if tensor.name.endswith(_FOLLOWS_FROM_CONFIG)]
+    zeros = [tensor for tensor in rest if is_zero_bias(tensor, stored)]
+    harmless = {tensor.name for tensor in (*derived, *zeros)}
+    unexpected = [tensor for tensor in rest if tensor.name not in harmless]
     if unexpected:
         text = f"tensors that {spec.architecture} of {CONFIG} does not have"
         names_text = name_some(tensor.name for tensor in unexpected)
         raise BadModel(f"{unexpected[0].file.name}: {text}: {names_text}")
-    if rest:
-        buffers = name_some(tensor.name for tensor in rest)
-        warnings.append(f"not used, since they follow from the config: {buffers}")
-    return _Bound(spec, tensors, tuple(warnings))
+    texts = (("follow from the config", derived), ("are zero", zeros))
+    return [f"not used, since they {why}: {name_some(each.name for each in found)}" for why, found in texts if found]
 
 
 def _resolve_head(

@@ -32,6 +32,7 @@ from headrace_engine.models.tokenizer import load_tokenizer
 from headrace_engine.models.weights import read_tensor
 from headrace_engine.native import Format
 from support.models.damage import cut_end, edit_header, overwrite, refusal
+from support.models.quantized_checkpoints import SCHEMES, write_quantized
 from support.models.tiny_models import FAMILIES, make_tiny_family, make_tiny_gguf, make_tiny_qwen2
 
 AS_IS = Storage(ComputeDtype.AUTO)
@@ -69,6 +70,19 @@ def write(files: ModelFiles, folder: Path, storage: Storage, **options: Any) -> 
 
 def values(files: ModelFiles, dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
     return {name: read_tensor(info, dtype, CPU) for name, info in files.tensors.items()}
+
+
+@pytest.mark.parametrize("scheme", ["gptq", "gptq 8 bits asymmetric", "awq"])
+def test_codes_of_others_are_written_as_they_are(scheme: str, tmp_path: Path) -> None:
+    """Of joined matrices too; and then read without the settings of the program that made them."""
+    original = make_tiny_family(tmp_path / "source", "phi3")
+    files = open_model(str(write_quantized(tmp_path / "made", original, *SCHEMES[scheme])[0]))
+    write(files, tmp_path / "written", AS_IS)
+    ours = open_model(str(tmp_path / "written"))
+    assert all(info.stored.storage == files.tensors[name].stored.storage for name, info in ours.tensors.items())
+    expected = values(files)
+    for name, value in values(ours).items():
+        assert torch.equal(value, expected[name]), name
 
 
 def test_everything_but_the_weights_is_that_of_the_model(source: ModelFiles, written: Path) -> None:
@@ -145,7 +159,7 @@ def test_every_family_is_written_and_read(family: str, tmp_path: Path) -> None:
 def test_rows_of_codes_are_read_as_they_were_packed(bits: int, group: int, inputs: int) -> None:
     random_numbers = np.random.default_rng(bits + group + inputs)
     for scale_bits in (16, 32):
-        kind = QuantizedType(bits, group, scale_bits)
+        kind = QuantizedType(bits, group, scale_bits, bits == 4)
         assert quantized_type(kind.name) == kind
         codes = random_numbers.integers(0, 2**bits, (5, inputs), dtype=np.uint8)
         numbers = random_numbers.standard_normal((2, 5, kind.scales(inputs))).astype(f"f{scale_bits // 8}")

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace_engine.models.files import StoredTensor
-from headrace_engine.models.quantized_rows import ZERO, QuantizedType, quantized_type
+from headrace_engine.models.quantized_rows import QuantizedType, quantized_type
 from headrace_engine.native import Dtype, Format, Matrix, MatrixRows
 
 Bytes = NDArray[np.uint8]
@@ -71,7 +71,7 @@ class BlockType:
 
 @dataclass(frozen=True, slots=True)
 class QuantizedRows:
-    """Rows of one of our own storage types; the same methods as BlockType's."""
+    """Rows of integer codes with scales; the same methods as BlockType's."""
 
     kind: QuantizedType
     inputs: int
@@ -79,9 +79,8 @@ class QuantizedRows:
     def matrix(self, outputs: int, inputs: int) -> Matrix:
         """Return the storage of a matrix of this type."""
         scales, kind = Dtype.FLOAT16 if self.kind.scale_bits == 16 else Dtype.FLOAT32, self.kind
-        if kind.bits == 8:
-            return Matrix(outputs, inputs, Format.INT8, kind.group, scales, zero=ZERO)
-        return Matrix(outputs, inputs, Format.INT4, kind.group, scales, offsets=True)
+        codes = Format.INT8 if kind.bits == 8 else Format.INT4
+        return Matrix(outputs, inputs, codes, kind.group, scales, offsets=kind.has_offsets, zero=kind.zero)
 
     def rows(self, packed: Bytes) -> MatrixRows:
         """Return the codes of rows, uint8 [rows, bytes]."""

@@ -9,7 +9,6 @@ from headrace_engine.commands import CorePlan
 from headrace_engine.config import ActivationQuant, ComputeDtype, ComputeUnit, KvCacheMode, WeightQuant
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.models.files import ModelFiles
-from headrace_engine.models.quantized_rows import quantized_type
 from headrace_engine.native import Activations, Kv
 
 _OWN_DTYPES = {"F32": ComputeDtype.FLOAT32, "F64": ComputeDtype.FLOAT32, "F16": ComputeDtype.FLOAT16}
@@ -67,5 +66,5 @@ def choose_activations(plan: CorePlan, files: ModelFiles, storage: Storage) -> A
 def _has_blocks(files: ModelFiles, storage: Storage) -> bool:
     matrices = [info.stored for info in files.tensors.values() if len(info.shape) == 2]
     if storage.dtype is ComputeDtype.FLOAT32:
-        matrices = [stored for stored in matrices if quantized_type(stored.storage) is not None]
+        matrices = [stored for stored in matrices if stored.has_own_codes]
     return any(block_type(stored) is not None for stored in matrices)

@@ -15,7 +15,6 @@ from headrace_engine.backends.cpu.weights.quantize import quantized, quantized_m
 from headrace_engine.backends.cpu.weights.rows import TensorRows
 from headrace_engine.config import ComputeDtype, WeightQuant
 from headrace_engine.models.files import BEYOND_FLOAT16, NOT_FINITE
-from headrace_engine.models.quantized_rows import quantized_type
 from headrace_engine.native import Dtype, Format, Matrix, MatrixRows
 
 FORMATS = {
@@ -52,7 +51,7 @@ class Storage:
         """Return True if the file's codes are preserved: in float32 those that we made, but no others."""
         if not tensor.preserves_blocks or self.quantizes(name) is not None:
             return False
-        return self.dtype is not ComputeDtype.FLOAT32 or quantized_type(tensor.stored.storage) is not None
+        return self.dtype is not ComputeDtype.FLOAT32 or tensor.stored.has_own_codes
 
     def largest(self, name: str, tensor: TensorRows) -> Matrix:
         """Return the storage of a matrix, or its upper bound if that depends on the values."""

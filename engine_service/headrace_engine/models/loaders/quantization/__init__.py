@@ -1,0 +1,36 @@
+"""Checkpoints that other programs quantized, by the `quantization_config` of their config.json.
+
+A module's several tensors become one, as StoredTensor.assembly describes: what follows sees a matrix like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from headrace_engine.models.config_fields import ConfigFields
+from headrace_engine.models.files import StoredTensor
+from headrace_engine.models.loaders.quantization.awq import read_awq
+from headrace_engine.models.loaders.quantization.gptq import read_gptq
+from headrace_engine.models.loaders.quantization.modules import Replaced
+
+METHODS: Mapping[str, Callable[[ConfigFields, Mapping[str, StoredTensor]], Replaced]] = {
+    "awq": read_awq,
+    "gptq": read_gptq,
+}
+"""Readers by `quant_method`."""
+
+
+def replace_quantized(config: ConfigFields, tensors: Mapping[str, StoredTensor]) -> Replaced:
+    """Return the tensors of a checkpoint with one matrix in place of the tensors of each quantized module.
+
+    Raises:
+        BadModel: the method, or a setting of it, is not supported, or a tensor is absent or of another type or shape.
+    """
+    fields = config.table("quantization_config")
+    if fields is None:
+        return Replaced(dict(tensors))
+    method = fields.get("quant_method")
+    if not isinstance(method, str) or method not in METHODS:
+        problem = f"is not supported; supported are {', '.join(sorted(METHODS))}"
+        raise fields.error("quant_method", problem if method is not None else f"{problem}: it must be named")
+    return METHODS[method](fields, tensors)

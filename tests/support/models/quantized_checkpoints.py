@@ -1,0 +1,126 @@
+"""Checkpoints as AutoGPTQ and AutoAWQ write them, of tiny models; and the same weights as numbers, for transformers.
+
+The layouts are those of the programs' own `pack` functions, value by value: w = (code − zero) · scale.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from support.models.damage import edit_json
+
+WEIGHTS = "model.safetensors"
+AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
+"""Of the eight codes in a word of AutoAWQ's gemm layout, the output that each belongs to."""
+
+Packing = Callable[[Tensor], tuple[dict[str, Tensor], Tensor]]
+"""Returns a matrix as tensors by suffix, and the weights that these stand for."""
+
+
+@dataclass(frozen=True)
+class Codes:
+    """A quantized matrix: codes [outputs, inputs], scales and zero points [outputs, groups]."""
+
+    codes: Tensor
+    scales: Tensor
+    zeros: Tensor
+    group: int
+
+    @property
+    def weights(self) -> Tensor:
+        """The weights in float32, which has them all exactly; see the module."""
+        scales, zeros = (part.double().repeat_interleave(self.group, 1) for part in (self.scales, self.zeros))
+        inputs = self.codes.shape[1]
+        exact = (self.codes.double() - zeros[:, :inputs]) * scales[:, :inputs]
+        assert bool((exact.float().double() == exact).all())
+        return exact.float()
+
+
+def quantize(weight: Tensor, bits: int, group: int, *, symmetric: bool, dtype: torch.dtype = torch.float16) -> Codes:
+    """Quantize a matrix to unsigned codes, from the least to the greatest weight of a group, −1: of a row."""
+    group, most = weight.shape[1] if group == -1 else group, 2**bits - 1
+    filled = torch.nn.functional.pad(weight, (0, -weight.shape[1] % group)).unflatten(1, (-1, group))
+    low, high = filled.amin(2).clamp(max=0), filled.amax(2).clamp(min=0)
+    if symmetric:
+        high = torch.maximum(high, -low)
+        low = -high
+    scales = ((high - low) / most).clamp(min=1e-5).to(dtype)
+    zeros = torch.full_like(low, 2 ** (bits - 1)) if symmetric else (-low / scales).round().clamp(1, most)
+    codes = (filled / scales[..., None] + zeros[..., None]).round().clamp(0, most)
+    return Codes(codes.flatten(1)[:, : weight.shape[1]].int(), scales, zeros.int(), group)
+
+
+def gptq(bits: int, group: int, *, symmetric: bool, version: int = 1) -> Packing:
+    """AutoGPTQ's QuantLinear; in version 1 zero points are stored one lower."""
+
+    def packed(weight: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        made = quantize(weight, bits, group, symmetric=symmetric)
+        tensors = {
+            "qweight": _words(made.codes.T, bits),
+            "qzeros": _words(made.zeros - int(version == 1), bits).T.contiguous(),
+            "scales": made.scales.T.contiguous(),
+            "g_idx": torch.arange(weight.shape[1], dtype=torch.int32) // made.group,
+        }
+        return tensors, made.weights
+
+    return packed
+
+
+def awq(group: int) -> Packing:
+    """AutoAWQ's WQLinear_GEMM."""
+
+    def packed(weight: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        made = quantize(weight, 4, group, symmetric=False)
+        codes, zeros = (part.T.unflatten(1, (-1, 8))[:, :, AWQ_ORDER].flatten(1) for part in (made.codes, made.zeros))
+        tensors = {"qweight": _words(codes.T, 4).T, "qzeros": _words(zeros.T, 4).T, "scales": made.scales.T}
+        return {name: tensor.contiguous() for name, tensor in tensors.items()}, made.weights
+
+    return packed
+
+
+def _words(values: Tensor, bits: int) -> Tensor:
+    """Pack along the first dimension, lowest bits first, into int32."""
+    words = torch.zeros(len(values) * bits // 32, values.shape[1], dtype=torch.int64)
+    for place in range(32 // bits):
+        words |= values[place :: 32 // bits].long() << (bits * place)
+    return torch.where(words >= 2**31, words - 2**32, words).int()
+
+
+def write_quantized(path: Path, source: Path, packing: Packing, config: Mapping[str, Any]) -> tuple[Path, Path]:
+    """Write the model of a directory with its layers' matrices quantized; and with the same weights as numbers."""
+    tensors = load_file(source / WEIGHTS)
+    quantized, plain = dict(tensors), dict(tensors)
+    for name, weight in tensors.items():
+        if weight.dim() == 2 and name.startswith("model.layers."):
+            parts, plain[name] = packing(weight)
+            del quantized[name]
+            quantized |= {f"{name.removesuffix('.weight')}.{suffix}": part for suffix, part in parts.items()}
+    for name, content in (("quantized", quantized), ("plain", plain)):
+        shutil.copytree(source, path / name)
+        save_file(content, path / name / WEIGHTS, metadata={"format": "pt"})
+    edit_json(path / "quantized" / "config.json", quantization_config=dict(config))
+    return path / "quantized", path / "plain"
+
+
+_GPTQ = {"quant_method": "gptq", "desc_act": False}
+SCHEMES: Mapping[str, tuple[Packing, dict[str, Any]]] = {
+    "gptq": (gptq(4, 32, symmetric=True), {**_GPTQ, "bits": 4, "group_size": 32, "sym": True}),
+    "gptq 8 bits": (gptq(8, -1, symmetric=True), {**_GPTQ, "bits": 8, "group_size": -1, "desc_act": True}),
+    "gptq asymmetric": (gptq(4, 64, symmetric=False), {**_GPTQ, "bits": 4, "group_size": 64, "sym": False}),
+    "gptq 8 bits asymmetric": (gptq(8, 32, symmetric=False), {**_GPTQ, "bits": 8, "group_size": 32, "sym": False}),
+    "gptq v2": (
+        gptq(4, 16, symmetric=False, version=2),
+        {**_GPTQ, "bits": 4, "group_size": 16, "sym": False, "checkpoint_format": "gptq_v2"},
+    ),
+    "awq": (awq(32), {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True, "version": "gemm"}),
+    "awq whole rows": (awq(-1), {"quant_method": "awq", "bits": 4, "group_size": -1, "version": "GEMM"}),
+}
+"""Ways to quantize: the layout, and the `quantization_config` that goes with it."""
