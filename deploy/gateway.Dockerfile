@@ -16,17 +16,19 @@ WORKDIR /src
 RUN python -m venv /opt/pip && python -m venv --without-pip /opt/headrace
 COPY constraints.txt deploy/third_party.py ./
 COPY proto/pyproject.toml proto/
+COPY client/pyproject.toml client/
 COPY gateway/pyproject.toml gateway/
-RUN python third_party.py proto/pyproject.toml gateway/pyproject.toml >needed.txt \
+RUN python third_party.py proto/pyproject.toml client/pyproject.toml gateway/pyproject.toml >needed.txt \
     && /opt/pip/bin/pip --python /opt/headrace/bin/python install --quiet --no-compile -r needed.txt
 
 # The imports compile what is used, and nothing else is compiled: the container cannot, since it writes nothing.
 COPY LICENSE ./
 COPY proto proto
+COPY client client
 COPY gateway gateway
-RUN /opt/pip/bin/pip wheel --quiet --no-deps --wheel-dir built ./proto ./gateway \
+RUN /opt/pip/bin/pip wheel --quiet --no-deps --wheel-dir built ./proto ./client ./gateway \
     && /opt/pip/bin/pip --python /opt/headrace/bin/python install --quiet --no-deps built/*.whl \
-    && /opt/headrace/bin/python -c "import headrace_gateway.server, grpc_health.v1.health_pb2_grpc, uvloop"
+    && /opt/headrace/bin/python -c "import headrace_gateway.server, headrace_gateway.http.server, grpc_health.v1.health_pb2_grpc, uvloop"
 
 FROM ${PYTHON_IMAGE}
 RUN useradd --uid 10001 --user-group --no-create-home headrace

@@ -21,10 +21,14 @@ class GatewayHealth:
 
     Args:
         pool: the engines.
+
+    Attributes:
+        serves: an engine serves a model, and the gateway takes requests.
     """
 
     def __init__(self, pool: EnginePool) -> None:
         self.servicer = HealthServicer()
+        self.serves = False
         self._pool = pool
         self._task: asyncio.Task[None] | None = None
 
@@ -38,6 +42,7 @@ class GatewayHealth:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        self.serves = False
         with suppress(TimeoutError):
             async with asyncio.timeout(_SHUTDOWN_SECONDS):
                 await self.servicer.enter_graceful_shutdown()
@@ -56,6 +61,7 @@ class GatewayHealth:
     async def _update(self) -> None:
         views = [engine.view for engine in self._pool.reachable()]
         runs = any(serving(model) for view in views if not view.draining for model in view.models.values())
+        self.serves = runs
         await self._set(OVERALL, runs)
         await self._set(REQUESTS, runs)
         await self._set(MODELS, bool(views))

@@ -47,6 +47,7 @@ def parse(arguments: Sequence[str] | None = None) -> GatewayOptions:
             engines=tuple(given.engine),
             engines_file=given.engines_file,
             engines_dns=given.engines_dns,
+            http=given.http,
             name=given.name,
             drain_limit=given.drain_limit,
             poll_interval=given.poll_interval,
@@ -84,6 +85,12 @@ def _parser() -> OneLineParser:
         metavar="HOST:PORT",
         help="name whose addresses are the engines; asked for every second",
     )
+    add(
+        "--http",
+        type=_http,
+        metavar="HOST:PORT",
+        help="address to serve OpenAI's and Anthropic's HTTP APIs on; port 0 picks a free one; default: none",
+    )
     add("--name", default="gateway", help="name that GetServerInfo reports; default %(default)s")
     add(
         "--poll-interval",
@@ -109,7 +116,15 @@ def _engine(text: str) -> EngineAddress:
 
 
 def _target(text: str) -> Address:
+    return _read(text, 1)
+
+
+def _http(text: str) -> Address:
+    return _read(text, 0)
+
+
+def _read(text: str, least_port: int) -> Address:
     try:
-        return read_address(text, least_port=1)
+        return read_address(text, least_port=least_port)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None

@@ -65,7 +65,8 @@ class GatewayOptions:
     """Options of a gateway. The engines come from exactly one of `engines`, `engines_file` and `engines_dns`.
 
     Attributes:
-        listen: address to listen on.
+        listen: address to listen on for gRPC.
+        http: address to listen on for HTTP; None: no HTTP.
         engines: engines whose list does not change; names and addresses are distinct.
         engines_file: file with a line NAME=HOST:PORT for each engine, which is watched.
         engines_dns: name and port, each of whose addresses is an engine; asked for again and again.
@@ -83,6 +84,7 @@ class GatewayOptions:
     engines: tuple[EngineAddress, ...] = ()
     engines_file: Path | None = None
     engines_dns: Address | None = None
+    http: Address | None = None
     name: str = "gateway"
     drain_limit: float = 30.0
     poll_interval: float = 1.0

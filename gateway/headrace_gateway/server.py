@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from grpc_health.v1 import health_pb2_grpc
@@ -30,6 +31,9 @@ from headrace_gateway.options import GatewayOptions
 from headrace_gateway.request_servicer import RequestServicer
 from headrace_gateway.sessions.limits import SessionLimits
 from headrace_gateway.sessions.sessions import Sessions
+
+if TYPE_CHECKING:
+    from headrace_gateway.http.server import HttpServer
 
 log = logger(__name__)
 
@@ -65,6 +69,7 @@ class Gateway:
         )
         self._owed = OwedReleases()
         self._health = GatewayHealth(self.pool)
+        self._http: HttpServer | None = None
         self._server = grpc.aio.server(options=_SERVER_OPTIONS, interceptors=[StatusInterceptor(self.calls)])
         self._register()
 
@@ -79,7 +84,11 @@ class Gateway:
         await self.pool.start(self.sessions.follow, self.sessions.leave)
         await self._server.start()
         engines = {engine.name: str(engine.address) for engine in self.pool.engines}
-        log.info("listening", address=str(self.address), port=self.address.port, engines=engines)
+        also = {}
+        if self._http is not None:
+            await self._http.start()
+            also["http"] = str(self._http.address)
+        log.info("listening", address=str(self.address), port=self.address.port, engines=engines, **also)
 
     async def drain(self) -> None:
         """Refuse new work, wait up to `drain_limit` seconds for the calls in progress, and close."""
@@ -94,6 +103,8 @@ class Gateway:
     async def close(self) -> None:
         """Close everything. Calls in progress get _CLOSE_SECONDS to send their status."""
         await self._health.stop()
+        if self._http is not None:
+            await self._http.close()
         await self._server.stop(_CLOSE_SECONDS)
         await self.sessions.close()
         await self._owed.close()
@@ -103,12 +114,27 @@ class Gateway:
     def _register(self) -> None:
         requests = RequestServicer(self.pool, self._router, self.calls, self.sessions, self._owed)
         facts = EngineServicer(self._options.name, self._instance_id, self.pool, self._router, self.calls)
-        model_service_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(self.pool, self.calls), self._server)
+        models = ModelServicer(self.pool, self.calls)
+        model_service_pb2_grpc.add_ModelServiceServicer_to_server(models, self._server)
         request_service_pb2_grpc.add_RequestServiceServicer_to_server(requests, self._server)
         engine_service_pb2_grpc.add_EngineServiceServicer_to_server(facts, self._server)
+        if self._options.http is not None:
+            servicers = {
+                "headrace.v1.ModelService": models,
+                "headrace.v1.RequestService": requests,
+                "headrace.v1.EngineService": facts,
+            }
+            self._http = http_server(self._options.http, servicers, self.calls, lambda: self._health.serves)
         health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, self._server)
         if self._options.reflection:
             reflection.enable(self._server)
+
+
+def http_server(*given: Any) -> HttpServer:
+    """Return the HTTP side; its libraries are imported only where it is used."""
+    from headrace_gateway.http.server import HttpServer
+
+    return HttpServer(*given)
 
 
 def _not_ended(threads: list[str]) -> None:

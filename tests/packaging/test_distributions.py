@@ -112,12 +112,12 @@ def test_the_library_inside_the_engine_s_wheel_works(
     assert printed.split() == ["1.0", "2.0", "3.0", "4.0"]
 
 
-def test_the_client_brings_no_server_and_no_server_the_client(built: dict[str, Distribution]) -> None:
+def test_the_client_brings_no_server_and_no_engine_the_client(built: dict[str, Distribution]) -> None:
     servers = {"headrace-gateway", "headrace-engine", "grpcio-health-checking", "grpcio-reflection", "structlog"}
     needs = {folder: [need for need in built[folder].requirements if "extra ==" not in need] for folder in PACKAGES}
     brought = {folder: {re.split(r"[^\w-]", need)[0] for need in lines} for folder, lines in needs.items()}
     assert not (brought["client"] | brought["proto"]) & servers
-    assert "headrace" not in brought["gateway"] | brought["engine_service"]
+    assert "headrace" not in brought["engine_service"]
 
 
 def test_all_need_the_contract_of_their_own_version(built: dict[str, Distribution]) -> None:
@@ -125,6 +125,11 @@ def test_all_need_the_contract_of_their_own_version(built: dict[str, Distributio
     for folder in ("client", "gateway", "engine_service"):
         contract = [need for need in built[folder].requirements if need.startswith("headrace-proto")]
         assert [need.partition("==")[2] for need in contract] == [version_of("proto", "headrace_proto")]
+
+
+def test_the_gateway_needs_the_client_of_its_own_version(built: dict[str, Distribution]) -> None:
+    client = [need for need in built["gateway"].requirements if need.startswith("headrace==")]
+    assert client == [f"headrace=={version_of('client', 'headrace')}"]
 
 
 def test_the_engine_offers_its_program_and_its_transport(built: dict[str, Distribution]) -> None:

@@ -1,0 +1,194 @@
+"""Bodies of requests: read in turn, parsed strictly, and converted to structs. Nothing in them is ignored."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+from collections.abc import AsyncIterator, Mapping
+from http import HTTPStatus
+from typing import Any, NoReturn, TypeVar
+
+import msgspec
+from headrace_proto.pure.limits import MAX_REQUEST_BYTES
+from headrace_proto.server.intake import Intake, NoMessage
+from starlette.requests import ClientDisconnect, Request
+
+from headrace_gateway.http.failures import Failure, invalid
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+MAX_DEPTH = 100
+"""Lists and objects that may be nested in a body."""
+
+_LARGE = 64 << 10
+"""Bytes of a body that is parsed in a thread, so that streams go on."""
+
+_PATH = re.compile(r" - at `\$?\.?(?P<path>[^`]*)`$")
+_UNKNOWN = re.compile(r"^Object contains unknown field `(?P<name>.*)`$", re.DOTALL)
+_MISSING = re.compile(r"^Object missing required field `(?P<name>.*)`$", re.DOTALL)
+_SHOWN = 64
+"""Characters of a name that an error repeats."""
+
+
+async def read_object(request: Request, intake: Intake, peer: str) -> dict[str, Any]:
+    """Return a request's body, a JSON object.
+
+    Args:
+        request: the request.
+        intake: bounds the bodies that are read at once.
+        peer: whose share of it the body takes.
+
+    Raises:
+        Failure: the body is no JSON object, too large, or too slow; a key is given twice; a number is out of range.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        text = f'the body is of type "{kind[:_SHOWN]}"; send JSON, with the header content-type: application/json'
+        raise Failure(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text, "unsupported_media_type", close=True)
+    try:
+        body = await intake.read(peer, _whole(request))
+    except NoMessage as error:
+        text = f"the body did not arrive: {error}"
+        raise Failure(HTTPStatus.REQUEST_TIMEOUT, text, "request_timeout", close=True) from None
+    return await asyncio.to_thread(_parsed, body) if len(body) > _LARGE else _parsed(body)
+
+
+async def _whole(request: Request) -> AsyncIterator[bytes]:
+    """Yield the whole body once."""
+    parts, size = [], 0
+    try:
+        async for part in request.stream():
+            parts.append(part)
+            size += len(part)
+            if size > MAX_REQUEST_BYTES:
+                text = f"the body has more than {MAX_REQUEST_BYTES} bytes, which is the most that is read"
+                raise Failure(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, text, "request_too_large", close=True)
+    except ClientDisconnect:
+        raise asyncio.CancelledError from None
+    yield b"".join(parts)
+
+
+def _parsed(body: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(
+            body.decode(), object_pairs_hook=_unique, parse_float=_finite, parse_int=_integer, parse_constant=_refuse
+        )
+    except RecursionError:
+        raise _too_deep() from None
+    except ValueError as error:
+        raise _not_json(str(error)) from None
+    if not isinstance(value, dict):
+        raise _not_json("it is no object")
+    _check_depth(value)
+    if b"\\ud" in body.lower():
+        _check_characters(body)
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise invalid(twice[:_SHOWN], "is given twice in one object", "invalid_json")
+    return found
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(value := float(text)):
+        raise _not_json(f"the number {text[:_SHOWN]} is out of range")
+    return value
+
+
+def _integer(text: str) -> int:
+    if len(text) > _SHOWN:
+        raise _not_json(f"the number {text[:_SHOWN]}… is out of range")
+    return int(text)
+
+
+def _refuse(text: str) -> NoReturn:
+    raise _not_json(f"{text} is no number of JSON")
+
+
+def _check_depth(value: dict[str, Any]) -> None:
+    level: list[Any] = [value]
+    for _ in range(MAX_DEPTH):
+        inner: list[Any] = []
+        for one in level:
+            inner += [
+                part for part in (one.values() if isinstance(one, dict) else one) if isinstance(part, dict | list)
+            ]
+        if not inner:
+            return
+        level = inner
+    raise _too_deep()
+
+
+def _check_characters(body: bytes) -> None:
+    """Refuse halves of surrogate pairs, which are no characters and cannot be encoded."""
+    try:
+        msgspec.json.decode(body)
+    except msgspec.DecodeError as error:
+        raise _not_json(str(error)) from None
+
+
+def _too_deep() -> Failure:
+    return _not_json(f"more than {MAX_DEPTH} lists and objects are nested")
+
+
+def _not_json(problem: str) -> Failure:
+    return Failure(HTTPStatus.BAD_REQUEST, f"the body cannot be read as JSON: {problem}", "invalid_json")
+
+
+def without_effect(given: dict[str, Any], harmless: Mapping[str, Any], refused: Mapping[str, str]) -> dict[str, Any]:
+    """Return the fields of a body that mean something: without nulls and what is known to change nothing.
+
+    Args:
+        given: the body.
+        harmless: values by field that change nothing; None: any value.
+        refused: why a field is not supported, by field.
+
+    Raises:
+        Failure: a field is not supported, or a harmless one has another value.
+    """
+    kept = {}
+    for name, value in given.items():
+        if value is None or (name in harmless and (harmless[name] is None or value in harmless[name])):
+            continue
+        if name in refused:
+            raise invalid(name, f"is not supported{refused[name]}", "unsupported_parameter")
+        if name in harmless:
+            allowed = ", ".join(json.dumps(one) for one in harmless[name])
+            raise invalid(name, f"is supported only as {allowed}", "unsupported_value")
+        kept[name] = value
+    return kept
+
+
+def struct_of(kind: type[T], given: Mapping[str, Any]) -> T:
+    """Return a body as a struct.
+
+    Raises:
+        Failure: a field is unknown, missing, or of the wrong type; the failure names it.
+    """
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as error:
+        raise _named(str(error)) from None
+
+
+def _named(text: str) -> Failure:
+    """Return the failure of a conversion, with the path that msgspec's message ends with."""
+    found = _PATH.search(text)
+    path = "" if found is None else found["path"]
+    what = text if found is None else text[: found.start()]
+    if (missing := _MISSING.match(what)) is not None:
+        return invalid(_joined(path, missing["name"]), "is missing", "missing_required_parameter")
+    if (unknown := _UNKNOWN.match(what)) is not None:
+        return invalid(_joined(path, unknown["name"])[: 2 * _SHOWN], "is not a known field", "unknown_parameter")
+    return invalid(path or "the body", f"is wrong: {what[0].lower()}{what[1:]}")
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

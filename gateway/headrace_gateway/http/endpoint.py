@@ -1,0 +1,103 @@
+"""A route: counts its requests as calls, and answers failures in the form of its API."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from headrace_proto.pure.faults import is_fault
+from headrace_proto.pure.host_shares import host_of
+from headrace_proto.pure.log_budget import LogBudget
+from headrace_proto.server.intake import Intake
+from headrace_proto.server.logs import logger
+from starlette.requests import Request
+
+from headrace_gateway import status
+from headrace_gateway.faults import defect
+from headrace_gateway.forwarding.calls import LiveCalls
+from headrace_gateway.http.callers import CALLER, caller_of
+from headrace_gateway.http.exchange import Exchange, headers_of
+from headrace_gateway.http.failures import Failure, refusal_of
+
+log = logger(__name__)
+_refusals = LogBudget()
+
+Handler = Callable[[Exchange], Awaitable[None]]
+
+_COUNTED_AS = "Generate"
+"""The gRPC method that an HTTP request counts as, in shares and for a drain: it ends by itself."""
+
+
+class ErrorForm(Protocol):
+    """How an API writes a failure."""
+
+    def body(self, failure: Failure) -> Any:
+        """Return the body of a failed request's answer, as a struct."""
+
+    async def event(self, exchange: Exchange, failure: Failure) -> None:
+        """Send a failure within a stream of events, and end the stream."""
+
+
+class Endpoint:
+    """An ASGI application for one route.
+
+    Args:
+        handler: answers a request.
+        form: how failures are written.
+        calls: where requests are counted.
+        intake: bounds the bodies that are read at once.
+    """
+
+    def __init__(self, handler: Handler, form: ErrorForm, calls: LiveCalls, intake: Intake) -> None:
+        self._handler, self._form, self._calls, self._intake = handler, form, calls, intake
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve one request."""
+        request = Request(scope, receive)
+        caller = caller_of(scope, request.headers)
+        CALLER.set(caller)
+        exchange = Exchange(request, caller, send, self._intake)
+        with self._calls.entered(_COUNTED_AS):
+            failure = await self._run(exchange)
+        if failure is None:
+            return
+        _log(exchange, failure)
+        if not exchange.begun:
+            await exchange.answer(self._form.body(failure), failure.code, headers_of(failure))
+        elif exchange.streams:
+            await self._form.event(exchange, failure)
+        else:
+            raise ConnectionError(failure.reason)  # uvicorn closes the connection: half an answer was sent.
+
+    async def _run(self, exchange: Exchange) -> Failure | None:
+        """Answer a request. Return its failure, if it fails and its caller is still there."""
+        try:
+            self._calls.refuse_if_draining()
+            with self._calls.sharing(_COUNTED_AS, exchange.caller.peer):
+                await self._handler(exchange)
+        except Failure as failure:
+            return failure
+        except status.CallError as error:
+            return refusal_of(error)
+        except asyncio.CancelledError:
+            if exchange.left:
+                return None
+            if not self._calls.was_cut():
+                raise
+            return refusal_of(status.draining())
+        except BaseException as error:
+            if not is_fault(error):
+                raise
+            return refusal_of(defect(exchange.request.url.path, error))
+        return None
+
+
+def _log(exchange: Exchange, failure: Failure) -> None:
+    """Log a refusal. Only the route and the reason: messages may quote what a user sent."""
+    scope = exchange.request.scope
+    path = getattr(scope.get("route"), "path", "another path")
+    route, host = f"{scope['method'][:16]} {path}", host_of(exchange.caller.peer)
+    omitted = _refusals.line((route, failure.reason), "", host)
+    if omitted is not None:
+        log.info("request_refused", method=route, code=int(failure.code), reason=failure.reason, **omitted)

@@ -1,0 +1,115 @@
+"""One HTTP request and its answer: JSON, or a stream of events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from headrace_proto.server.intake import Intake
+from starlette.requests import Request
+
+from headrace_gateway.http.bodies import read_object
+from headrace_gateway.http.callers import Caller
+from headrace_gateway.http.failures import Failure
+
+Send = Callable[[Any], Awaitable[None]]
+
+_encoder = msgspec.json.Encoder()
+
+
+class Exchange:
+    """A request, and what answers it.
+
+    Args:
+        request: the request.
+        caller: who makes it.
+        send: ASGI's send.
+        intake: bounds the bodies that are read at once.
+
+    Attributes:
+        request: the request.
+        caller: who makes it.
+        begun: an answer was begun: its status cannot be changed any more.
+        streams: the answer is a stream of events.
+        left: the caller has closed its connection.
+    """
+
+    def __init__(self, request: Request, caller: Caller, send: Send, intake: Intake) -> None:
+        self.request, self.caller = request, caller
+        self.begun = self.streams = self.left = False
+        self._send, self._intake = send, intake
+
+    async def body(self) -> dict[str, Any]:
+        """Return the body. Raises Failure as `read_object`."""
+        return await read_object(self.request, self._intake, self.caller.peer)
+
+    @asynccontextmanager
+    async def attended(self) -> AsyncIterator[None]:
+        """Cancel the block when the caller closes its connection. The body must have been read."""
+        watching = asyncio.create_task(self._watch(asyncio.current_task()), name="headrace-http-watch")
+        try:
+            yield
+        finally:
+            watching.cancel()
+
+    async def answer(
+        self, content: Any, code: HTTPStatus = HTTPStatus.OK, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Answer with JSON, encoded from a struct."""
+        await self.answer_text(_encoder.encode(content), "application/json", code, headers)
+
+    async def answer_text(
+        self,
+        content: bytes,
+        kind: str,
+        code: HTTPStatus = HTTPStatus.OK,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        """Answer with a text of a media type."""
+        more = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+        length = (b"content-length", str(len(content)).encode())
+        await self._begin(code, [(b"content-type", kind.encode()), length, *more])
+        await self._send({"type": "http.response.body", "body": content})
+
+    async def begin_events(self, headers: Mapping[str, str] | None = None) -> None:
+        """Begin a stream of events."""
+        more = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+        self.streams = True
+        fixed = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+        await self._begin(HTTPStatus.OK, [*fixed, *more])
+
+    async def event(self, content: Any, name: str = "") -> None:
+        """Send one event, with JSON encoded from a struct."""
+        head = f"event: {name}\ndata: ".encode() if name else b"data: "
+        await self._send(
+            {"type": "http.response.body", "body": b"%b%b\n\n" % (head, _encoder.encode(content)), "more_body": True}
+        )
+
+    async def end_events(self, last: bytes = b"") -> None:
+        """End the stream of events."""
+        await self._send({"type": "http.response.body", "body": last, "more_body": False})
+
+    async def _begin(self, code: HTTPStatus, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        self.begun = True
+        await self._send({"type": "http.response.start", "status": int(code), "headers": list(headers)})
+
+    async def _watch(self, task: asyncio.Task[Any] | None) -> None:
+        while (await self.request.receive())["type"] != "http.disconnect":
+            pass
+        self.left = True
+        if task is not None:
+            task.cancel()
+
+
+def headers_of(failure: Failure) -> dict[str, str]:
+    """Return the headers of a failed request's answer."""
+    headers = {}
+    if failure.retry_after is not None:
+        headers["retry-after"] = str(max(1, round(failure.retry_after + 0.499)))
+    if failure.close:
+        headers["connection"] = "close"
+    return headers

@@ -1,0 +1,105 @@
+"""Failures of HTTP requests: their status codes, and where they come from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+
+import grpc
+from headrace.errors import (
+    AuthError,
+    ConflictError,
+    DeadlineError,
+    EngineLostError,
+    HeadraceError,
+    InvalidRequestError,
+    NotFoundError,
+    OverloadedError,
+    StateError,
+    UnavailableError,
+)
+
+from headrace_gateway import status
+
+_STATUSES: tuple[tuple[type[HeadraceError], HTTPStatus], ...] = (
+    (InvalidRequestError, HTTPStatus.BAD_REQUEST),
+    (EngineLostError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (NotFoundError, HTTPStatus.NOT_FOUND),
+    (ConflictError, HTTPStatus.CONFLICT),
+    (StateError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (OverloadedError, HTTPStatus.TOO_MANY_REQUESTS),
+    (UnavailableError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (AuthError, HTTPStatus.UNAUTHORIZED),
+    (DeadlineError, HTTPStatus.GATEWAY_TIMEOUT),
+)
+
+_OWN_STATUSES = {
+    grpc.StatusCode.RESOURCE_EXHAUSTED: HTTPStatus.TOO_MANY_REQUESTS,
+    grpc.StatusCode.UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+
+RETRY_SECONDS = 1.0
+"""What `Retry-After` says where an overload came without a time."""
+
+
+@dataclass(eq=False)
+class Failure(Exception):
+    """An HTTP request failed.
+
+    Attributes:
+        code: HTTP status.
+        message: one sentence, with the values and what to change.
+        reason: machine-readable: a reason of the wire contract in lower case, or one of HTTP's own.
+        field: path of the field in the request's body that is wrong; "": none.
+        retry_after: seconds to wait before a retry; None: a retry does not help.
+        close: the connection is of no use for another request: its body was not read to the end.
+    """
+
+    code: HTTPStatus
+    message: str
+    reason: str
+    field: str = ""
+    retry_after: float | None = None
+    close: bool = False
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def invalid(field: str, problem: str, reason: str = "invalid_value") -> Failure:
+    """Return the failure of a field; `problem` follows its name, as in "= 3 is too large; allowed: 0 to 2"."""
+    return Failure(HTTPStatus.BAD_REQUEST, f"{field} {problem}", reason, field)
+
+
+def failure_of(error: HeadraceError, names: Mapping[str, str]) -> Failure:
+    """Return the failure of a request whose call failed.
+
+    Args:
+        error: the client's error.
+        names: what the API calls the fields of the wire contract, by their paths there.
+    """
+    code = next((code for kind, code in _STATUSES if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
+    retry_after = error.retry_after
+    if code is HTTPStatus.TOO_MANY_REQUESTS and retry_after is None:
+        retry_after = RETRY_SECONDS
+    found = Failure(code, error.message, error.reason.lower(), retry_after=retry_after)
+    violations = error.details.get("field_violations", ())
+    return _with_field(found, violations[0]["field"], names) if violations else found
+
+
+def refusal_of(error: status.CallError) -> Failure:
+    """Return the failure of a request that the gateway itself refuses."""
+    code = _OWN_STATUSES.get(error.code, HTTPStatus.INTERNAL_SERVER_ERROR)
+    passes = code is not HTTPStatus.INTERNAL_SERVER_ERROR
+    return Failure(code, str(error), error.reason.lower(), retry_after=RETRY_SECONDS if passes else None)
+
+
+def _with_field(found: Failure, path: str, names: Mapping[str, str]) -> Failure:
+    """Name the field as the caller does, also at the beginning of the message."""
+    own = re.sub(r"^(config|chat)\.", "", path)
+    stem, rest = re.fullmatch(r"(\w*)(.*)", own, re.DOTALL).groups()  # type: ignore[union-attr]  # It fits all.
+    name = names.get(stem, stem) + rest
+    message = re.sub(rf"^({re.escape(path)}|{re.escape(own)}|ids)(?!\w)", lambda _: name, found.message)
+    return replace(found, message=message, field=name)

@@ -1,0 +1,165 @@
+"""`/v1/completions`."""
+
+from __future__ import annotations
+
+import time
+from contextlib import AsyncExitStack
+from typing import Any, Literal
+
+import msgspec
+from headrace import AsyncResultQueue
+
+from headrace_gateway.http.bodies import struct_of, without_effect
+from headrace_gateway.http.exchange import Exchange
+from headrace_gateway.http.failures import invalid
+from headrace_gateway.http.generation import Generations, Text
+from headrace_gateway.http.openai import fields
+from headrace_gateway.http.openai.answering import concurrently, finish_of, usage_of
+from headrace_gateway.http.openai.token_texts import CompletionLogprobs, TokenTexts
+
+_HARMLESS = fields.HARMLESS | {"echo": (False,)}
+_REFUSED = {"suffix": "", "echo": ""}
+
+MAX_PROMPTS = 64
+"""Maximum prompts of one request."""
+
+
+class CompletionRequest(fields.Sampling, forbid_unknown_fields=True, kw_only=True):
+    """Prompts to complete."""
+
+    prompt: str | list[str | int | list[int]]
+    best_of: int | None = None
+    logprobs: int | None = None
+    add_special_tokens: bool | None = None
+
+    def prompts(self) -> list[dict[str, Any]]:
+        """Return each prompt as the client takes it.
+
+        Raises:
+            Failure: there are none or too many, or their forms are mixed.
+        """
+        given: Any = self.prompt
+        if isinstance(given, str) or (given and all(isinstance(one, int) for one in given)):
+            given = [given]
+        if not 1 <= len(given) <= MAX_PROMPTS:
+            raise invalid("prompt", f"has {len(given)} prompts; allowed: 1 to {MAX_PROMPTS}")
+        if any(isinstance(one, int) for one in given):
+            raise invalid("prompt", "mixes token ids with prompts")
+        if self.add_special_tokens is not None and any(isinstance(one, list) for one in given):
+            raise invalid("add_special_tokens", "is set for a prompt of token ids")
+        return [
+            {"ids": one} if isinstance(one, list) else {"text": one, "add_special_tokens": self.add_special_tokens}
+            for one in given
+        ]
+
+    def config(self) -> dict[str, Any]:
+        """Return the generation config. Raises Failure."""
+        found = super().config() | {"best_of": self.best_of}
+        if self.logprobs is None:
+            return found
+        return found | {"logprobs": True, "top_logprobs": self.logprobs}
+
+
+class Choice(msgspec.Struct):
+    """One completion, or what is new of it."""
+
+    index: int
+    text: str
+    logprobs: CompletionLogprobs | None = None
+    finish_reason: str | None = None
+
+
+class Completion(msgspec.Struct):
+    """Completions, or a part of a stream of them."""
+
+    id: str
+    created: int
+    model: str
+    choices: list[Choice]
+    usage: fields.Usage | msgspec.UnsetType | None = msgspec.UNSET
+    object: Literal["text_completion"] = "text_completion"
+
+
+class Completions:
+    """Completes prompts.
+
+    Args:
+        generations: starts requests.
+    """
+
+    def __init__(self, generations: Generations) -> None:
+        self._generations = generations
+
+    async def __call__(self, exchange: Exchange) -> None:
+        """Complete the prompts of one request."""
+        given = without_effect(await exchange.body(), _HARMLESS, _REFUSED)
+        request = struct_of(CompletionRequest, given)
+        config, names = request.config(), fields.NAMES | {"top_logprobs": "logprobs"}
+        async with exchange.attended(), AsyncExitStack() as stack:
+            firsts = [
+                await stack.enter_async_context(self._generations.started(request.model, prompt, config, names))
+                for prompt in request.prompts()
+            ]
+            completing = _Completing(exchange, request, firsts, TokenTexts(self._generations.client, request.model))
+            await (completing.stream() if request.stream else completing.whole())
+
+
+class _Completing:
+    """One answer in progress."""
+
+    def __init__(
+        self, exchange: Exchange, request: CompletionRequest, firsts: list[AsyncResultQueue], texts: TokenTexts
+    ) -> None:
+        self._exchange, self._request, self._firsts, self._texts = exchange, request, firsts, texts
+        self._queues = [queue for first in firsts for queue in first.choices]
+        self._id = f"cmpl-{firsts[0].request_id}"
+        self._created = int(time.time())
+        self._headers = {"x-request-id": firsts[0].request_id}
+        self._usage = None if request.wants_usage else msgspec.UNSET
+
+    async def whole(self) -> None:
+        """Answer once all is generated."""
+        choices = [Choice(index, "") for index in range(len(self._queues))]
+
+        async def read(index: int, queue: AsyncResultQueue) -> Text:
+            found, choice, offset = Text(), choices[index], 0
+            async for elements in queue:
+                found.add(elements)
+                if self._request.logprobs is not None and elements.ids_from_generate:
+                    choice.logprobs = choice.logprobs or CompletionLogprobs([], [], [], [])
+                    choice.logprobs.extend(await self._texts.completion(elements, offset))
+                offset += len(elements.text)
+            found.ended(queue)
+            choice.text, choice.finish_reason = found.text, finish_of(found)
+            return found
+
+        texts = await concurrently(self._queues, read)
+        usage = usage_of(self._firsts, texts)
+        answer = Completion(self._id, self._created, self._request.model, choices, usage)
+        await self._exchange.answer(answer, headers=self._headers)
+
+    async def stream(self) -> None:
+        """Answer as text comes."""
+        await self._exchange.begin_events(self._headers)
+        texts = await concurrently(self._queues, self._stream_one)
+        if self._request.wants_usage:
+            usage = usage_of(self._firsts, texts)
+            await self._exchange.event(Completion(self._id, self._created, self._request.model, [], usage))
+        await self._exchange.end_events(b"data: [DONE]\n\n")
+
+    async def _stream_one(self, index: int, queue: AsyncResultQueue) -> Text:
+        found, offset = Text(), 0
+        async for elements in queue:
+            found.count(elements)
+            logprobs = None
+            if self._request.logprobs is not None and elements.ids_from_generate:
+                logprobs = await self._texts.completion(elements, offset)
+            offset += len(elements.text)
+            if elements.text or logprobs is not None:
+                await self._send(Choice(index, elements.text, logprobs))
+        found.ended(queue)
+        await self._send(Choice(index, "", None, finish_of(found)))
+        return found
+
+    async def _send(self, choice: Choice) -> None:
+        await self._exchange.event(Completion(self._id, self._created, self._request.model, [choice], self._usage))

@@ -1,0 +1,195 @@
+"""Fields that chats and completions share, as requests have them and as the generation config does."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from headrace_gateway.http.failures import invalid
+
+HARMLESS: dict[str, Any] = {
+    "user": None,
+    "metadata": None,
+    "safety_identifier": None,
+    "prompt_cache_key": None,
+    "prompt_cache_retention": None,
+    "store": (False,),
+    "service_tier": ("auto", "default"),
+}
+"""Values of fields that change nothing here, and so may be sent; None: any value."""
+
+NAMES = {
+    "max_new_tokens": "max_tokens",
+    "min_new_tokens": "min_tokens",
+    "stop_words": "stop",
+    "include_stop": "include_stop_str_in_output",
+    "template_variables": "chat_template_kwargs",
+    "model_name": "model",
+    "text": "prompt",
+    "ids": "prompt",
+    "token_ids": "prompt",
+}
+"""What the API calls fields of the wire contract, where it has another name."""
+
+_SAME = (
+    "temperature",
+    "top_p",
+    "n",
+    "seed",
+    "presence_penalty",
+    "frequency_penalty",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "ignore_eos",
+    "stop_token_ids",
+    "skip_special_tokens",
+    "bad_words",
+    "priority",
+    "cache_salt",
+    "logits_processors",
+)
+"""Fields of the generation config that have their names in both."""
+
+
+class StreamOptions(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """How to stream.
+
+    Attributes:
+        include_usage: send the usage in a last chunk.
+        include_obfuscation: has no effect: chunks are never padded.
+    """
+
+    include_usage: bool | None = None
+    include_obfuscation: Literal[False] | None = None
+
+
+class JsonSchema(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A schema that the answer must satisfy. It is always enforced, whatever `strict` says."""
+
+    name: str
+    schema: dict[str, Any]
+    description: str | None = None
+    strict: bool | None = None
+
+
+class ResponseFormat(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What the answer must look like. The types regex, choice and grammar are Headrace's own."""
+
+    type: Literal["text", "json_object", "json_schema", "regex", "choice", "grammar"]
+    json_schema: JsonSchema | None = None
+    regex: str | None = None
+    choices: list[str] | None = None
+    grammar: str | None = None
+    syntax: Literal["lark", "ebnf"] | None = None
+
+    def config(self) -> dict[str, Any] | None:
+        """Return it as the generation config has it; None: free text.
+
+        Raises:
+            Failure: its parts do not fit its type.
+        """
+        needs = {"json_schema": "json_schema", "regex": "regex", "choice": "choices", "grammar": "grammar"}
+        wanted = needs.get(self.type)
+        given = [name for name in ("json_schema", "regex", "choices", "grammar") if getattr(self, name) is not None]
+        if given != ([] if wanted is None else [wanted]):
+            text = f'with type "{self.type}" needs {wanted or "nothing else"}, and has {", ".join(given) or "nothing"}'
+            raise invalid("response_format", text)
+        if self.json_schema is not None:
+            return {"type": "json_schema", "json_schema": self.json_schema.schema}
+        if self.grammar is not None:
+            return {"type": "grammar", "text": self.grammar, "syntax": (self.syntax or "lark").upper()}
+        if self.type == "text":
+            return None
+        return {"type": self.type} | {name: getattr(self, name) for name in given}
+
+
+class LogitsProcessor(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A logits processor of the engine's operator."""
+
+    name: str
+    arguments: list[float] = []
+
+
+class Sampling(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Fields of both. Those from `top_k` on are Headrace's own, with the names that other servers use."""
+
+    model: str
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    n: int | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    max_tokens: int | None = None
+    response_format: ResponseFormat | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    min_tokens: int | None = None
+    ignore_eos: bool | None = None
+    stop_token_ids: list[int] | None = None
+    include_stop_str_in_output: bool | None = None
+    skip_special_tokens: bool | None = None
+    bad_words: list[str] | None = None
+    priority: int | None = None
+    cache_salt: str | None = None
+    logits_processors: list[LogitsProcessor] | None = None
+
+    @property
+    def wants_usage(self) -> bool:
+        """True if a stream ends with its usage."""
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+    def config(self) -> dict[str, Any]:
+        """Return the generation config.
+
+        Raises:
+            Failure: fields do not fit each other.
+        """
+        if self.stream_options is not None and not self.stream:
+            raise invalid("stream_options", "is set without stream")
+        found = {name: getattr(self, name) for name in _SAME}
+        found["logits_processors"] = msgspec.to_builtins(self.logits_processors)
+        return found | {
+            "stop_words": [self.stop] if isinstance(self.stop, str) else self.stop,
+            "max_new_tokens": self.max_tokens,
+            "min_new_tokens": self.min_tokens,
+            "include_stop": self.include_stop_str_in_output,
+            "logit_bias": None if self.logit_bias is None else _by_id(self.logit_bias),
+            "response_format": None if self.response_format is None else self.response_format.config(),
+        }
+
+
+class PromptDetails(msgspec.Struct):
+    """Of the prompt's tokens."""
+
+    cached_tokens: int
+
+
+class Usage(msgspec.Struct):
+    """Tokens of a request."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails
+
+    @classmethod
+    def of(cls, prompt: int, completion: int, cached: int) -> Usage:
+        """Return the usage of a request."""
+        return cls(prompt, completion, prompt + completion, PromptDetails(cached))
+
+
+def _by_id(bias: dict[str, float]) -> dict[int, float]:
+    found = {}
+    for text, value in bias.items():
+        if not text.isascii() or not text.isdigit() or len(text) > 9:
+            raise invalid(f'logit_bias["{text[:32]}"]', "is no token id")
+        found[int(text)] = value
+    return found

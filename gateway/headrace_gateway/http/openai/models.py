@@ -1,0 +1,71 @@
+"""`/v1/models`."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Literal
+
+import msgspec
+from headrace import AsyncClient, ModelState
+from headrace.errors import HeadraceError
+from headrace.model_types import ModelInfo
+
+from headrace_gateway.http.exchange import Exchange
+from headrace_gateway.http.failures import Failure, failure_of
+
+
+class Model(msgspec.Struct):
+    """A model that takes requests.
+
+    Attributes:
+        id: its name.
+        created: when it began to run, in seconds since 1970; the earliest of all engines.
+    """
+
+    id: str
+    created: int
+    object: Literal["model"] = "model"
+    owned_by: Literal["headrace"] = "headrace"
+
+
+class ModelList(msgspec.Struct):
+    """All models that take requests."""
+
+    data: list[Model]
+    object: Literal["list"] = "list"
+
+
+class Models:
+    """Tells of models.
+
+    Args:
+        client: asks the engines.
+    """
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+
+    async def all(self, exchange: Exchange) -> None:
+        """Answer with all models that run."""
+        await exchange.answer(ModelList(await self._running()))
+
+    async def one(self, exchange: Exchange) -> None:
+        """Answer with one of them."""
+        name = exchange.request.path_params["name"]
+        found = next((model for model in await self._running() if model.id == name), None)
+        if found is None:
+            raise Failure(HTTPStatus.NOT_FOUND, f'no model "{name[:128]}" runs', "unknown_model", "model")
+        await exchange.answer(found)
+
+    async def _running(self) -> list[Model]:
+        try:
+            models = await self._client.list_models()
+        except HeadraceError as error:
+            raise failure_of(error, {}) from None
+        running = [model for model in models if model.state is ModelState.RUNNING]
+        names = sorted({model.model_name for model in running})
+        return [Model(name, min(_began(model) for model in running if model.model_name == name)) for name in names]
+
+
+def _began(model: ModelInfo) -> int:
+    return 0 if model.state_time is None else int(model.state_time.timestamp())

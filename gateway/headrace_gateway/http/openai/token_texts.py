@@ -1,0 +1,118 @@
+"""Log-probabilities with the texts of their tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from headrace import AsyncClient
+from headrace.types import GeneratedElements
+
+_LEAST = -9999.0
+"""What stands for the logarithm of zero, which JSON does not have."""
+
+
+class TopLogprob(msgspec.Struct):
+    """A token that could have been."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class TokenLogprob(msgspec.Struct):
+    """A token, and those that could have been instead."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobs(msgspec.Struct):
+    """Log-probabilities of a part of a chat's answer."""
+
+    content: list[TokenLogprob]
+    refusal: None = None
+
+
+class CompletionLogprobs(msgspec.Struct):
+    """Log-probabilities of a part of a completion, one entry a token."""
+
+    tokens: list[str]
+    token_logprobs: list[float]
+    top_logprobs: list[dict[str, float]]
+    text_offset: list[int]
+
+    def extend(self, more: CompletionLogprobs) -> None:
+        """Add those of the tokens that follow."""
+        self.tokens += more.tokens
+        self.token_logprobs += more.token_logprobs
+        self.top_logprobs += more.top_logprobs
+        self.text_offset += more.text_offset
+
+
+class TokenTexts:
+    """Texts of the tokens of one request, asked for once each.
+
+    Args:
+        client: asks for them.
+        model: the model.
+    """
+
+    def __init__(self, client: AsyncClient, model: str) -> None:
+        self._client, self._model = client, model
+        self._pieces: dict[int, bytes] = {}
+
+    async def chat(self, elements: GeneratedElements) -> ChatLogprobs:
+        """Return the log-probabilities of an element, as chats have them."""
+        await self._learn(elements)
+        return ChatLogprobs(
+            [
+                TokenLogprob(*self._entry(token_id, logprob), [TopLogprob(*self._entry(*one)) for one in top])
+                for token_id, logprob, top in _rows(elements)
+            ]
+        )
+
+    async def completion(self, elements: GeneratedElements, offset: int) -> CompletionLogprobs:
+        """Return the log-probabilities of an element, as completions have them.
+
+        Args:
+            elements: what was read.
+            offset: characters of the text before it.
+        """
+        await self._learn(elements)
+        found = CompletionLogprobs([], [], [], [])
+        for token_id, logprob, top in _rows(elements):
+            text, value, _ = self._entry(token_id, logprob)
+            found.tokens.append(self._name(token_id))
+            found.token_logprobs.append(value)
+            found.top_logprobs.append({self._name(one): max(chance, _LEAST) for one, chance in top})
+            found.text_offset.append(offset)
+            offset += len(text)
+        return found
+
+    def _entry(self, token_id: int, logprob: float) -> tuple[str, float, list[int]]:
+        piece = self._pieces[token_id]
+        return piece.decode(errors="replace"), max(logprob, _LEAST), list(piece)
+
+    def _name(self, token_id: int) -> str:
+        """Return the text of a token, or its bytes, so that no two tokens have the same name for lack of a text."""
+        piece = self._pieces[token_id]
+        try:
+            return piece.decode()
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in piece)
+
+    async def _learn(self, elements: GeneratedElements) -> None:
+        wanted = {*elements.ids_from_generate, *(one for top in elements.log_probs_list for one, _ in top)}
+        new = sorted(wanted - self._pieces.keys())
+        if new:
+            answer = await self._client.detokenize(self._model, new, skip_special_tokens=False)
+            self._pieces.update(zip(new, answer.pieces, strict=True))
+
+
+def _rows(elements: GeneratedElements) -> Iterable[tuple[int, float, list[tuple[int, float]]]]:
+    """Yield id, log-probability and alternatives of each token."""
+    tops = elements.log_probs_list or [[]] * len(elements.ids_from_generate)
+    return zip(elements.ids_from_generate, elements.token_logprobs_list, tops, strict=True)

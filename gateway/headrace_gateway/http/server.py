@@ -1,0 +1,117 @@
+"""The HTTP side of a gateway: its address, its routes, and the client by which they call the gateway's own services."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import uvicorn
+from headrace import AsyncClient, RetryPolicy
+from headrace_proto.pure.addresses import Address
+from headrace_proto.server.listening import ListenError, check_free
+
+from headrace_gateway.forwarding.calls import LiveCalls
+from headrace_gateway.http.app import application
+from headrace_gateway.http.generation import Generations
+from headrace_gateway.http.probes import Probes
+from headrace_gateway.http.protocol import IDLE_SECONDS, BoundedProtocol, connection_shares
+from headrace_gateway.http.transport import OwnServices
+
+_PATIENCE = RetryPolicy(give_up_after=5.0)
+"""Callers of HTTP retry by themselves, and would rather know."""
+
+
+class HttpServer:
+    """Serves HTTP in the gateway's event loop.
+
+    Args:
+        address: address to listen on.
+        servicers: of the gateway, by the full name of their service.
+        calls: where requests are counted.
+        serves: says whether an engine serves a model.
+
+    Attributes:
+        address: has the real port once started.
+    """
+
+    def __init__(
+        self, address: Address, servicers: Mapping[str, Any], calls: LiveCalls, serves: Callable[[], bool]
+    ) -> None:
+        self.address = address
+        self._client = AsyncClient(OwnServices(servicers), retry=_PATIENCE)
+        self._generations = Generations(self._client)
+        protocol = partial(BoundedProtocol, connection_shares())
+        config = uvicorn.Config(
+            application(self._generations, calls, Probes(serves)),
+            http=protocol,  # type: ignore[arg-type]  # It is called as the class would be.
+            ws="none",
+            loop="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            log_level=logging.CRITICAL,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=IDLE_SECONDS,
+            timeout_graceful_shutdown=1,
+        )
+        self._server = _Server(config)
+        self._serving: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            ListenError: the address is in use, or not an address of this machine.
+        """
+        check_free(self.address)
+        listening = _bound(self.address)
+        self.address = replace(self.address, port=listening.getsockname()[1])
+        self._serving = asyncio.create_task(self._server.serve([listening]), name="headrace-http")
+        await self._server.listens.wait()
+
+    async def close(self) -> None:
+        """Close all connections, release what their requests left, and close the client."""
+        if self._serving is not None:
+            self._server.should_exit = True
+            await self._serving
+        await self._generations.close()
+        await self._client.close()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server within a program that handles signals itself."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listens = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen."""
+        await super().startup(sockets)
+        self.listens.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals alone."""
+        yield
+
+
+def _bound(address: Address) -> socket.socket:
+    found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, place = found[0]
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(place)
+    except OSError as error:
+        listening.close()
+        raise ListenError(f"cannot listen on {address}: {error.strerror or error}") from None
+    return listening

@@ -1,0 +1,81 @@
+"""Completions by OpenAI's own client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import openai
+import pytest
+from headrace import Client
+
+
+def over_grpc(grpc: Client, prompt: Any, **config: Any) -> list[str]:
+    """The texts that gRPC's client reads."""
+    handle, queue = grpc.start_request("tiny", prompt, **config)
+    texts = ["".join(elements.text for elements in choice) for choice in queue.choices]
+    grpc.release_request(handle)
+    return texts
+
+
+@pytest.mark.parametrize("prompt", ["Why are you blue", [71, 72, 73], ["The river", "The lamp"], [[3, 4], [5]]])
+@pytest.mark.parametrize("stream", [False, True])
+def test_prompts_of_all_forms_give_the_texts_of_grpc(
+    client: openai.OpenAI, grpc: Client, prompt: Any, stream: bool
+) -> None:
+    several = isinstance(prompt, list) and not isinstance(prompt[0], int)
+    expected = [
+        text
+        for one in (prompt if several else [prompt])
+        for text in over_grpc(grpc, one, seed=5, max_new_tokens=20, n=2)
+    ]
+    config: Any = {"model": "tiny", "prompt": prompt, "seed": 5, "max_tokens": 20, "n": 2}
+    texts = [""] * len(expected)
+    if stream:
+        with client.completions.create(**config, stream=True) as chunks:
+            for chunk in chunks:
+                for choice in chunk.choices:
+                    texts[choice.index] += choice.text
+    else:
+        texts = [choice.text for choice in client.completions.create(**config).choices]
+    assert texts == expected
+
+
+def test_logprobs_have_texts_and_offsets(client: openai.OpenAI, grpc: Client) -> None:
+    answer = client.completions.create(model="tiny", prompt="The river", seed=5, max_tokens=10, logprobs=2)
+    handle, queue = grpc.start_request("tiny", "The river", seed=5, max_new_tokens=10, logprobs=True, top_logprobs=2)
+    elements = list(queue)
+    grpc.release_request(handle)
+    found = answer.choices[0].logprobs
+    assert found is not None
+    assert found.token_logprobs == pytest.approx([one for each in elements for one in each.token_logprobs_list])
+    assert [sorted(top.values()) for top in found.top_logprobs or []] == [
+        pytest.approx(sorted(chance for _, chance in top)) for each in elements for top in each.log_probs_list
+    ]
+    assert len(found.tokens or []) == len(found.text_offset or []) == 10
+
+
+def test_the_best_of_several_is_that_of_grpc(client: openai.OpenAI, grpc: Client) -> None:
+    answer = client.completions.create(model="tiny", prompt="The river", seed=5, max_tokens=10, best_of=4)
+    assert [choice.text for choice in answer.choices] == over_grpc(
+        grpc, "The river", seed=5, max_new_tokens=10, best_of=4
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"echo": True}, "echo"),
+        ({"suffix": "x"}, "suffix"),
+        ({"prompt": []}, "prompt"),
+        ({"prompt": ["a"] * 65}, "prompt"),
+        ({"prompt": ["a", 1]}, "prompt"),
+        ({"prompt": [100000]}, "prompt"),
+        ({"prompt": ""}, "prompt"),
+        ({"logprobs": 21}, "logprobs"),
+        ({"best_of": 1, "n": 2}, "best_of"),
+    ],
+)
+def test_a_wrong_field_is_named(client: openai.OpenAI, fields: Any, field: str) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.completions.create(**{"model": "tiny", "prompt": "a", "max_tokens": 2, **fields})
+    assert (caught.value.param or "").startswith(field)
