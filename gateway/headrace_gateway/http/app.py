@@ -9,15 +9,51 @@ from headrace_proto.server.intake import Intake
 from starlette.routing import Route, Router
 
 from headrace_gateway.forwarding.calls import LiveCalls
-from headrace_gateway.http.endpoint import Endpoint
+from headrace_gateway.http.endpoint import Endpoint, Handler
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import Failure
 from headrace_gateway.http.generation import Generations
-from headrace_gateway.http.openai.chat import Chat
-from headrace_gateway.http.openai.completions import Completions
-from headrace_gateway.http.openai.errors import OpenAiErrors
-from headrace_gateway.http.openai.models import Models
+from headrace_gateway.http.metrics import Metrics
+from headrace_gateway.http.openai import chat, completions, embeddings, models
+from headrace_gateway.http.openai.errors import ErrorAnswer, OpenAiErrors
+from headrace_gateway.http.openapi import OpenApi, Operation
 from headrace_gateway.http.probes import Probes
+
+_OPENAI = (
+    Operation(
+        "/v1/chat/completions",
+        "post",
+        "Answer a chat.",
+        chat.ChatCompletion,
+        chat.ChatRequest,
+        chat.Chunk,
+        ErrorAnswer,
+    ),
+    Operation(
+        "/v1/completions",
+        "post",
+        "Complete texts.",
+        completions.Completion,
+        completions.CompletionRequest,
+        completions.Completion,
+        ErrorAnswer,
+    ),
+    Operation(
+        "/v1/embeddings",
+        "post",
+        "Embed texts.",
+        embeddings.EmbeddingList,
+        embeddings.EmbeddingRequest,
+        error=ErrorAnswer,
+    ),
+    Operation("/v1/models", "get", "List the models that run.", models.ModelList, error=ErrorAnswer),
+    Operation("/v1/models/{name}", "get", "Tell of a model.", models.Model, error=ErrorAnswer),
+)
+_OWN = (
+    Operation("/metrics", "get", "Statistics of the engines for Prometheus.", error=ErrorAnswer),
+    Operation("/healthz", "get", "200 while the gateway runs."),
+    Operation("/readyz", "get", "200 while an engine serves a model."),
+)
 
 
 def application(generations: Generations, calls: LiveCalls, probes: Probes) -> Any:
@@ -28,21 +64,31 @@ def application(generations: Generations, calls: LiveCalls, probes: Probes) -> A
         calls: where requests are counted.
         probes: answers the probes of health.
     """
-    intake, form = Intake(), OpenAiErrors()
-    models = Models(generations.client)
+    client, intake, form = generations.client, Intake(), OpenAiErrors()
+    listed = models.Models(client)
+    handlers: dict[str, Handler] = {
+        "/v1/chat/completions": chat.Chat(generations),
+        "/v1/completions": completions.Completions(generations),
+        "/v1/embeddings": embeddings.Embeddings(client),
+        "/v1/models": listed.all,
+        "/v1/models/{name}": listed.one,
+        "/metrics": Metrics(client),
+    }
 
-    def route(path: str, method: str, handler: Any) -> Route:
-        return Route(path, Endpoint(handler, form, calls, intake), methods=[method])
+    def endpoint(handler: Handler) -> Endpoint:
+        return Endpoint(handler, form, calls, intake)
 
     routes = [
-        route("/v1/chat/completions", "POST", Chat(generations)),
-        route("/v1/completions", "POST", Completions(generations)),
-        route("/v1/models", "GET", models.all),
-        route("/v1/models/{name:path}", "GET", models.one),
+        Route(one.path.replace("}", ":path}"), endpoint(handlers[one.path]), methods=[one.method.upper()])
+        for one in (*_OPENAI, *_OWN)
+        if one.path in handlers
+    ]
+    routes += [
         Route("/healthz", probes.alive, methods=["GET"]),
         Route("/readyz", probes.ready, methods=["GET"]),
+        Route("/openapi.json", endpoint(OpenApi((*_OPENAI, *_OWN))), methods=["GET"]),
     ]
-    return Router(routes, redirect_slashes=False, default=Endpoint(_nothing, form, calls, intake))
+    return Router(routes, redirect_slashes=False, default=endpoint(_nothing))
 
 
 async def _nothing(exchange: Exchange) -> None:
