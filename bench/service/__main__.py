@@ -3,8 +3,9 @@
     make bench-service        or        python -m bench.service [--seconds 10] [--no-write]
 
 256 requests are in flight, and 50 times a second the core gives each of them one token. They are read over 1, 4 and 64
-client sessions (the 64 are in 4 processes, 16 each; the others have a process each), all through one gateway, and once
-over one session straight from the engine. Everything is a real process on loopback; the scripted core is the real core
+client sessions (the 64 are in 4 processes, 16 each; the others have a process each), all through one gateway, once
+over one session straight from the engine, and once as 256 streams of events over HTTP. Everything is a real process on
+loopback; the scripted core is the real core
 with a runner that waits (`scripted_engine.py`), and the clients check that every id is the one that its step gave.
 
 Measured over some seconds in which nothing begins or ends:
@@ -26,9 +27,9 @@ import multiprocessing
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -41,6 +42,7 @@ from bench.common.environment import STEPS, variable_set
 from bench.common.machine import cpu_seconds, measure
 from bench.common.models import BenchModels
 from bench.common.page import measurement
+from bench.service.http_readers import read_http
 from bench.service.readers import LENGTH, MODEL, Readings, Share, read
 from bench.service.report import Row, Run, print_run, write_run
 from bench.service.scripted_engine import PROGRAM, STAMP, id_of
@@ -54,11 +56,13 @@ class Scenario:
 
     Attributes:
         sessions: number of sessions of all processes together.
+        http: a connection for each request instead, over HTTP; without latencies.
     """
 
     sessions: int
     processes: int
     direct: bool = False
+    http: bool = False
 
     def shares(self, address: str) -> list[Share]:
         """Return the share of each process."""
@@ -69,7 +73,13 @@ class Scenario:
         ]
 
 
-SCENARIOS = (Scenario(1, 1), Scenario(4, 4), Scenario(64, 4), Scenario(1, 1, direct=True))
+SCENARIOS = (
+    Scenario(1, 1),
+    Scenario(4, 4),
+    Scenario(64, 4),
+    Scenario(1, 1, direct=True),
+    Scenario(1, 1, http=True),
+)
 
 
 @dataclass(frozen=True)
@@ -82,10 +92,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Servers:
-    """The servers, and the file in which the core records its steps."""
+    """The servers, the gateway's address of HTTP, and the file in which the core records its steps."""
 
     engine: Server
     gateway: Server
+    http: str
     steps_file: Path
 
     def steps(self) -> dict[int, Step]:
@@ -126,19 +137,20 @@ def running_servers() -> Iterator[Servers]:
         line = ("-m", PROGRAM, "--name", "e1", "--listen", "127.0.0.1:0", *ANY_ROOT)
         with variable_set(STEPS, steps_file):
             engine = stack.enter_context(running(*line))
-        gateway = stack.enter_context(gateway_server({"e1": engine.address}))
+        gateway = stack.enter_context(gateway_server({"e1": engine.address}, "--http", "127.0.0.1:0"))
+        http = gateway.wait_event("listening")["http"]
         with Client(gateway.address) as client:
             client.install_model(
                 MODEL, path=str(BenchModels.chosen().packaged), max_batch=REQUESTS, max_length=LENGTH + 8
             )
             client.start_model(MODEL)
-        yield Servers(engine, gateway, steps_file)
+        yield Servers(engine, gateway, http, steps_file)
 
 
 def measured(servers: Servers, scenario: Scenario, seconds: float) -> Row:
     """Let a scenario's clients read, and measure for some seconds."""
-    address = (servers.engine if scenario.direct else servers.gateway).address
-    with readers(scenario.shares(address)) as reading:
+    address = servers.http if scenario.http else (servers.engine if scenario.direct else servers.gateway).address
+    with readers(scenario.shares(address), read_http if scenario.http else read) as reading:
         pids = servers.pids() | {f"client {number}": pid for number, (pid, _) in enumerate(reading)}
         begin, before = time.monotonic_ns(), {name: cpu_seconds(pid) for name, pid in pids.items()}
         time.sleep(seconds)
@@ -150,16 +162,21 @@ def measured(servers: Servers, scenario: Scenario, seconds: float) -> Row:
         release_all(client)
     steps = {token_id: step for token_id, step in servers.steps().items() if begin <= step.time < end}
     spent = {name: after[name] - before[name] for name in pids}
-    return row(scenario, steps, spent, readings, (end - begin) / 1e9)
+    if not scenario.http:
+        return row(scenario, steps, spent, readings, (end - begin) / 1e9)
+    looks = [look for one in readings for look in zip(one.arrived, one.tokens, strict=True) if begin <= look[0] < end]
+    found = row(scenario, steps, spent, [], (end - begin) / 1e9)
+    events = sum(count for _, count in looks)
+    return replace(found, steps_seen=events / sum(step.tokens for step in steps.values()))
 
 
 @contextmanager
-def readers(shares: list[Share]) -> Iterator[list[tuple[int, Connection]]]:
+def readers(shares: list[Share], target: Callable[[Connection, Share], None]) -> Iterator[list[tuple[int, Connection]]]:
     """Run processes that read; yield each with its id and its end of a pipe, once all have begun."""
     context = multiprocessing.get_context("spawn")
     pipes = [context.Pipe() for _ in shares]
     processes = [
-        context.Process(target=read, args=(theirs, share), daemon=True)
+        context.Process(target=target, args=(theirs, share), daemon=True)
         for (_, theirs), share in zip(pipes, shares, strict=True)
     ]
     try:
@@ -188,6 +205,7 @@ def row(
         sessions=scenario.sessions,
         processes=scenario.processes,
         direct=scenario.direct,
+        http=scenario.http,
         tokens_per_second=tokens / seconds,
         steps_seen=len(looks) / (len(steps) * scenario.sessions),
         cpu_us={**costs, "client": clients / tokens * 1e6},

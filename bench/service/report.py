@@ -23,7 +23,9 @@ class Row:
         sessions: number of sessions of all client processes together.
         processes: number of client processes.
         direct: without a gateway.
+        http: over HTTP, with a connection for each request; latencies are not measured.
         steps_seen: share of the steps that readers read one by one; the others were read together with a later one.
+            Over HTTP, events per token.
         cpu_us: CPU microseconds per token, by process.
         added_ms: added latencies.
         read_ms: the same until everything was read.
@@ -32,6 +34,7 @@ class Row:
     sessions: int
     processes: int
     direct: bool
+    http: bool
     tokens_per_second: float
     steps_seen: float
     cpu_us: dict[str, float]
@@ -44,6 +47,7 @@ class Row:
             "sessions": self.sessions,
             "client_processes": self.processes,
             "gateway": not self.direct,
+            "http": self.http,
             "tokens_per_second": round(self.tokens_per_second),
             "steps_seen": round(self.steps_seen, 4),
             "cpu_us_per_token": {name: round(self.cpu_us[name], 2) for name in _PROCESSES},
@@ -92,14 +96,23 @@ def _text(run: Run) -> str:
 
 
 def _line(row: Row) -> str:
-    where = "from the engine" if row.direct else f"in {row.processes} process{'es' if row.processes > 1 else ''}"
     costs = [f"{row.cpu_us[name]:.1f}" for name in _PROCESSES]
+    times = [f"{value['p50']:.2f} / {value['p99']:.2f}" for value in map(_percentiles, (row.added_ms, row.read_ms))]
     if row.direct:
         costs[1] = "–"
-    times = [f"{value['p50']:.2f} / {value['p99']:.2f}" for value in map(_percentiles, (row.added_ms, row.read_ms))]
-    return f"| {' | '.join([f'{row.sessions} {where}', f'{row.tokens_per_second:,.0f}', *costs, *times])} |"
+    if row.http:
+        times = ["–", "–"]
+    return f"| {' | '.join([_clients(row), f'{row.tokens_per_second:,.0f}', *costs, *times])} |"
+
+
+def _clients(row: Row) -> str:
+    if row.http:
+        return f"HTTP in 1 process, {row.steps_seen:.2f} events a token"
+    if row.direct:
+        return f"{row.sessions} from the engine"
+    return f"{row.sessions} in {row.processes} process{'es' if row.processes > 1 else ''}"
 
 
 def _percentiles(values: list[float]) -> dict[str, float]:
-    ordered = sorted(values)
+    ordered = sorted(values) or [0.0]
     return {name: round(ordered[int(share * (len(ordered) - 1))], 3) for name, share in (("p50", 0.5), ("p99", 0.99))}

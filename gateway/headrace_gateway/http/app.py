@@ -9,7 +9,11 @@ from headrace_proto.server.intake import Intake
 from starlette.routing import Route, Router
 
 from headrace_gateway.forwarding.calls import LiveCalls
-from headrace_gateway.http.endpoint import Endpoint, Handler
+from headrace_gateway.http.anthropic import errors as anthropic_errors
+from headrace_gateway.http.anthropic import messages
+from headrace_gateway.http.anthropic.errors import AnthropicErrors
+from headrace_gateway.http.anthropic.request import CountRequest, MessageRequest
+from headrace_gateway.http.endpoint import Endpoint, ErrorForm, Handler
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import Failure
 from headrace_gateway.http.generation import Generations
@@ -49,6 +53,25 @@ _OPENAI = (
     Operation("/v1/models", "get", "List the models that run.", models.ModelList, error=ErrorAnswer),
     Operation("/v1/models/{name}", "get", "Tell of a model.", models.Model, error=ErrorAnswer),
 )
+_ANTHROPIC = (
+    Operation(
+        "/v1/messages",
+        "post",
+        "Answer a conversation.",
+        messages.Message,
+        MessageRequest,
+        messages.BlockDelta,
+        anthropic_errors.ErrorAnswer,
+    ),
+    Operation(
+        "/v1/messages/count_tokens",
+        "post",
+        "Count the tokens of a conversation.",
+        messages.TokenCount,
+        CountRequest,
+        error=anthropic_errors.ErrorAnswer,
+    ),
+)
 _OWN = (
     Operation("/metrics", "get", "Statistics of the engines for Prometheus.", error=ErrorAnswer),
     Operation("/healthz", "get", "200 while the gateway runs."),
@@ -64,29 +87,32 @@ def application(generations: Generations, calls: LiveCalls, probes: Probes) -> A
         calls: where requests are counted.
         probes: answers the probes of health.
     """
-    client, intake, form = generations.client, Intake(), OpenAiErrors()
-    listed = models.Models(client)
+    client, intake, openai_form = generations.client, Intake(), OpenAiErrors()
+    listed, conversations = models.Models(client), messages.Messages(generations)
     handlers: dict[str, Handler] = {
         "/v1/chat/completions": chat.Chat(generations),
         "/v1/completions": completions.Completions(generations),
         "/v1/embeddings": embeddings.Embeddings(client),
         "/v1/models": listed.all,
         "/v1/models/{name}": listed.one,
+        "/v1/messages": conversations.create,
+        "/v1/messages/count_tokens": conversations.count,
         "/metrics": Metrics(client),
     }
 
-    def endpoint(handler: Handler) -> Endpoint:
+    def endpoint(handler: Handler, form: ErrorForm = openai_form) -> Endpoint:
         return Endpoint(handler, form, calls, intake)
 
     routes = [
-        Route(one.path.replace("}", ":path}"), endpoint(handlers[one.path]), methods=[one.method.upper()])
-        for one in (*_OPENAI, *_OWN)
+        Route(one.path.replace("}", ":path}"), endpoint(handlers[one.path], form), methods=[one.method.upper()])
+        for operations, form in ((_OPENAI, openai_form), (_ANTHROPIC, AnthropicErrors()), (_OWN, openai_form))
+        for one in operations
         if one.path in handlers
     ]
     routes += [
         Route("/healthz", probes.alive, methods=["GET"]),
         Route("/readyz", probes.ready, methods=["GET"]),
-        Route("/openapi.json", endpoint(OpenApi((*_OPENAI, *_OWN))), methods=["GET"]),
+        Route("/openapi.json", endpoint(OpenApi((*_OPENAI, *_ANTHROPIC, *_OWN))), methods=["GET"]),
     ]
     return Router(routes, redirect_slashes=False, default=endpoint(_nothing))
 
