@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any
 
 from headrace_engine.commands import AddSequence
-from headrace_engine.engine.models.outputs import Outputs
+from headrace_engine.engine.cores.outputs import Outputs
 from headrace_engine.engine.results.result_log import ResultLog
 from headrace_engine.engine.results.sequence import Sequence
 from headrace_engine.engine.results.statistics import SequenceTimes, StepHistory

@@ -193,8 +193,9 @@ class InstallFields(TypedDict, total=False):
             the engine's own.
         format: Layout of the model's files. One of "AUTO", "HF", "GGUF", "HEADRACE". Default "AUTO".
         dtype: Number format to compute in. One of "AUTO", "FLOAT32", "BFLOAT16", "FLOAT16". Default: AUTO.
-        compute_unit: Kind of device. CPU_NUMA: threads and a share of the weights on each memory node. One of "CUDA",
-            "CPU", "CPU_NUMA". Default: CUDA where there is one, else CPU.
+        compute_unit: Kind of device. CUDA is experimental: nothing has been run on a card yet. CPU_NUMA: threads and a
+            share of the weights on each memory node. One of "CUDA", "CPU", "CPU_NUMA". Default: CUDA where there is
+            one, else CPU.
         device_list: Numbers of the devices to use, distinct; of the memory nodes with CPU_NUMA. At most 4096 entries.
             Default: as few devices as tensor_parallel needs, from 0, and all memory nodes.
         num_threads: Compute threads on a CPU; 0 = physical cores within quota and affinity. 0 to 4096. Default 0.

@@ -26,7 +26,7 @@ from headrace_engine.core.kv.block_pool import BlockPool
 from headrace_engine.core.kv.host_tier import HostTier
 from headrace_engine.core.kv.prefix_cache import Scope
 from headrace_engine.core.link import Link
-from headrace_engine.core.runner import Runner, Sampled, SequenceStep
+from headrace_engine.core.runner import Runner, Sampled
 from headrace_engine.core.scheduling.drafters import Drafter, drafter_for
 from headrace_engine.core.scheduling.drafting import Drafting
 from headrace_engine.core.scheduling.pace import Pace
@@ -207,7 +207,7 @@ class Core:
         self._outcome.report_interrupted(schedule.interrupted)
         self._report_step(schedule.rows)
         self._executor.copy(schedule.copies)
-        steps = _steps_of(schedule.rows)
+        steps = schedule.steps()
         return LaunchedStep(schedule, steps, self._executor.launch(steps), started)
 
     def _report_step(self, rows: list[Row]) -> None:
@@ -249,11 +249,7 @@ class Core:
         step.schedule.rows = step.live_rows
         for row in step.schedule.rows:
             row.sequence.clear_in_flight()
-        return self._executor.run_separately(_steps_of(step.schedule.rows))
-
-
-def _steps_of(rows: list[Row]) -> list[SequenceStep]:
-    return [step for row in rows for step in row.steps()]
+        return self._executor.run_separately(step.schedule.steps())
 
 
 def _refusal(request: AddSequence, max_length: int) -> str:

@@ -198,7 +198,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             "unit/backends/test_extra_outputs.py::test_prompt_and_vectors_are_those_of_transformers",
         ),
         "skip_special_tokens concerns text alone": (
-            "unit/engine/models/test_outputs.py::test_a_special_token_is_in_the_ids_and_not_in_the_text",
+            "unit/engine/cores/test_outputs.py::test_a_special_token_is_in_the_ids_and_not_in_the_text",
             f"{STOPS}::test_eos_is_in_the_text_only_where_it_is_asked_for",
         ),
         "use_prefix_cache, cache_salt": (
@@ -276,7 +276,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             f"{RESULTS}::test_bc081_prefix_reuse_is_told",
             "unit/engine/results/test_statistics.py::test_context_rate_counts_computed_tokens_only",
             "unit/engine/results/test_statistics.py::test_gaps_between_tokens",
-            "unit/engine/models/test_outputs.py::test_preemptions_are_counted",
+            "unit/engine/cores/test_outputs.py::test_preemptions_are_counted",
             "unit/engine/requests/test_resume.py::test_hand_overs_are_counted_from_what_was_known",
         ),
         "figures of the engine, by model": (

@@ -183,6 +183,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         "lease: running, then stopped with LEASE_EXPIRED; ended, then released": (
             f"{LEASES}::test_a_request_without_readers_is_stopped_and_then_released",
             "unit/engine/requests/test_leases.py::*",
+            "unit/engine/requests/test_lease_timers.py::*",
         ),
         "the lease in force is shown, and when it runs out; 0 = for ever, capped by the server": (
             f"{LEASES}::test_the_lease_in_force_is_shown",

@@ -52,6 +52,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             f"{RESULTS}::test_checksums_run_over_all_ids",
             "unit/client/streaming/test_reader.py::*",
             "unit/client/streaming/test_recovery.py::*",
+            "unit/client/streaming/test_waiting_queues.py::*",
         ),
         "the same whatever happens to the connection": (
             f"{SURVIVAL}::test_a_gateway_killed_three_times_costs_no_token",
@@ -100,7 +101,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             f"{SESSIONS}::test_failures_are_items_and_touch_no_other",
             f"{SESSIONS}::test_a_release_ends_the_channel",
             "unit/gateway/sessions/test_sessions.py::test_each_failing_handle_is_an_item_and_touches_no_other",
-            "unit/client/streaming/test_session.py::test_an_unreachable_engine_is_attached_again_elsewhere",
+            "unit/client/streaming/test_session_failures.py::test_an_unreachable_engine_is_attached_again_elsewhere",
         ),
         "a gateway always drains the engine's stream; what it holds for a slow client is bounded": (
             f"{LOAD}::test_bc172_a_stalled_reader_slows_nobody_and_loses_nothing",
@@ -162,6 +163,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             f"{PROCESSES}::test_a_draining_engine_takes_no_requests",
             f"{PROCESSES}::test_a_killed_engine_is_unreachable_and_then_lost",
             "unit/gateway/routing/test_placement.py::*",
+            "unit/gateway/routing/test_outages.py::*",
         ),
         "hand-over: delivered ids count as generated, checksum and text go on, first times are kept": (
             f"{HANDOVER}::test_a_request_goes_on_with_the_same_tokens_and_text",
@@ -188,18 +190,18 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         "core crash: logs stay, a new core goes on with the same tokens, health is NOT_SERVING meanwhile": (
             f"{RESTARTS}::test_bc175_a_killed_core_is_replaced_and_answers_are_whole",
             f"{SURVIVAL}::test_bc175_core_and_gateway_killed_at_once_cost_no_token",
-            "unit/engine/models/test_recovery.py::*",
+            "unit/engine/cores/test_recovery.py::*",
         ),
         "suspects one by one; a request that was running in two crashes ends with ERROR": (
             f"{RESTARTS}::test_a_request_that_brings_its_core_down_is_found",
-            "unit/engine/models/test_recovery.py::test_poison_is_found_and_no_other_request_suffers",
+            "unit/engine/cores/test_recovery.py::test_poison_is_found_and_no_other_request_suffers",
         ),
         "more than five crashes in ten minutes: FAILED": (
-            "unit/engine/models/test_recovery.py::test_five_crashes_in_ten_minutes_are_borne_and_no_sixth",
+            "unit/engine/cores/test_recovery.py::test_five_crashes_in_ten_minutes_are_borne_and_no_sixth",
         ),
         "a core that answers no ping is killed": (
             f"{RESTARTS}::test_bc175_a_core_that_hangs_is_killed_and_replaced",
-            "unit/engine/models/test_heartbeat.py::*",
+            "unit/engine/cores/test_heartbeat.py::*",
         ),
         "MODEL_STARTING: on its way to RUNNING, and waited for": (
             f"{MODELS}::test_b4_a_model_on_its_way_to_running_is_waited_for",

@@ -58,12 +58,8 @@ def serialize(
         text = f"is of format {files.format}, which is packed already: install it as it is"
         raise BadModel(f"{files.path.name}: {text}")
     archive = folder / f"{name}{ARCHIVE}"
-    made = {
-        "revision": files.revision,
-        "dtype": str(storage.dtype),
-        "quant": str(storage.quant),
-        "group": storage.group,
-    }
+    stored = {"dtype": str(storage.dtype), "quant": str(storage.quant), "group": storage.group}
+    made = {"revision": files.revision, **stored}
     if skip_if_exists and _is_made(archive, made):
         return False
     folder.mkdir(parents=True, exist_ok=True)
@@ -76,20 +72,18 @@ def serialize(
         Container(archive, [*small, MANIFEST, MANIFEST_SUM]) as entries,
     ):
         described = _write_tensors(param, tensors, storage, files.weight_bytes, progress)
-        sums = {entry: entries.add(entry, "U8", [len(content)], [content]) for entry, content in small.items()}
-        manifest = {
-            "version": VERSION,
-            "made": made,
-            "param_header_crc32": zlib.crc32(param.header()),
-            "files": sums,
-            "tensors": described,
-        }
-        content = json.dumps(manifest).encode()
-        crc = entries.add(MANIFEST, "U8", [len(content)], [content])
-        entries.add(MANIFEST_SUM, "U8", [4], [crc.to_bytes(4, "little")])
+        sums = {entry: _add(entries, entry, content) for entry, content in small.items()}
+        parts = {"param_header_crc32": zlib.crc32(param.header()), "files": sums, "tensors": described}
+        crc = _add(entries, MANIFEST, json.dumps({"version": VERSION, "made": made, **parts}).encode())
+        _add(entries, MANIFEST_SUM, crc.to_bytes(4, "little"))
         param.commit()
         entries.commit()
     return True
+
+
+def _add(entries: Container, name: str, content: bytes) -> int:
+    """Add a file to an archive; return its CRC-32."""
+    return entries.add(name, "U8", [len(content)], [content])
 
 
 def _write_tensors(

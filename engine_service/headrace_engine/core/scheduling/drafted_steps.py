@@ -7,6 +7,7 @@ from collections.abc import Sequence as Ids
 from dataclasses import replace
 
 from headrace_engine.core.runner import SequenceStep
+from headrace_engine.core.scheduling.row_options import with_options
 from headrace_engine.core.scheduling.sequence import Sequence
 from headrace_engine.guided.guide import GuideFailed
 from headrace_engine.guided.library import LibraryFailed
@@ -19,7 +20,7 @@ def drafted_steps(sequence: Sequence, count: int, drafts: Ids[int]) -> list[Sequ
     fewer rows if the grammar does not allow a draft, or takes too long to follow it. The sequence is left as it was.
     """
     guide, length, computed = sequence.guide, len(sequence.ids), sequence.computed
-    steps = [_detached(sequence.step(count))]
+    steps = [_detached_row(sequence, count)]
     try:
         sequence.guide = None if guide is None else guide.fork()
         sequence.computed += count
@@ -29,7 +30,7 @@ def drafted_steps(sequence: Sequence, count: int, drafts: Ids[int]) -> list[Sequ
                     break
                 sequence.guide.take([draft])
             sequence.ids.append(draft)
-            steps.append(_detached(sequence.step(1)))
+            steps.append(_detached_row(sequence, 1))
             sequence.computed += 1
     except (GuideFailed, LibraryFailed):
         assert guide is not None, "only a guide fails"
@@ -40,8 +41,11 @@ def drafted_steps(sequence: Sequence, count: int, drafts: Ids[int]) -> list[Sequ
     return steps
 
 
-def _detached(step: SequenceStep) -> SequenceStep:
+def _detached_row(sequence: Sequence, count: int) -> SequenceStep:
     """Return a row that shares no array with its sequence, which follows further ids before the row is computed."""
+    step = sequence.step(count)
+    if not sequence.plain:
+        step = with_options(sequence, step)
     changes, processing = step.changes, step.processing
     if changes is not None:
         allowed = None if changes.allowed is None else array("I", changes.allowed)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from headrace_engine.core.in_flight import FinishedStep, InFlightStep
 from headrace_engine.core.runner import NO_COPIES, BlockCopies, SequenceStep
 from headrace_engine.core.scheduling.drafted_steps import drafted_steps
+from headrace_engine.core.scheduling.row_options import with_options
 from headrace_engine.core.scheduling.sequence import Sequence, SequenceStatus
 from headrace_engine.messages import Scheduled
 
@@ -52,7 +53,8 @@ class Row:
     def steps(self) -> list[SequenceStep]:
         """Return the rows as the runner gets them; drafts that its grammar does not allow are dropped."""
         if not self.drafts:
-            return [self.sequence.step(self.count)]
+            step = self.sequence.step(self.count)
+            return [step if self.sequence.plain else with_options(self.sequence, step)]
         steps = drafted_steps(self.sequence, self.count, self.drafts)
         del self.drafts[len(steps) - 1 :]
         return steps
@@ -78,6 +80,10 @@ class Schedule:
     preempted: list[int] = field(default_factory=list)
     interrupted: list[int] = field(default_factory=list)
     copies: BlockCopies = NO_COPIES
+
+    def steps(self) -> list[SequenceStep]:
+        """Return the rows as the runner gets them."""
+        return [step for row in self.rows for step in row.steps()]
 
     def add(self, sequence: Sequence) -> None:
         """Add a row for the one remaining id of a sequence, if the budget allows."""

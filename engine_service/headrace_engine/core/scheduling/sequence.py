@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from headrace_engine.commands import AddSequence
 from headrace_engine.core.kv.prefix_cache import Cursor
-from headrace_engine.core.runner import Processing, PromptIds, SequenceStep
+from headrace_engine.core.runner import SequenceStep
 from headrace_engine.core.scheduling.logit_state import LogitState, RuleTables
 from headrace_engine.core.speculation.acceptance import Checked
 from headrace_engine.core.speculation.ngrams import Ngrams
@@ -218,9 +218,12 @@ class Sequence:
         self.computed = computed
 
     def step(self, count: int) -> SequenceStep:
-        """Return the row that computes its next `count` ids; a token is sampled if no ids remain after them."""
+        """Return the row that computes its next `count` ids; a token is sampled if no ids remain after them.
+
+        A sequence that is not `plain` needs `with_options` as well.
+        """
         samples, start = count == self.remaining, self.position
-        step = SequenceStep(
+        return SequenceStep(
             token_ids=self.ids[start : start + count] if self.sampling_row is None else _PLACEHOLDER,
             start=start,
             blocks=self.blocks,
@@ -230,42 +233,3 @@ class Sequence:
             masked_ids=self.masked_ids,
             sampled_at=self.sampling_row,
         )
-        return step if self.plain else self._with_options(step)
-
-    def _with_options(self, step: SequenceStep) -> SequenceStep:
-        """Add everything that its request has beyond plain sampling."""
-        samples = step.sampling is not None
-        if samples and (self.request.rules is not None or self.guide is not None):
-            step = self._with_rules(step)
-        wanted, pooled = self._wanted_prompt_logprobs(step), self._pooled(step)
-        processing = self._processing() if samples and self.request.processors else None
-        tensors = samples and self.request.tensors
-        return replace(step, processing=processing, prompt_logprobs=wanted, pooled=pooled, tensors=tensors)
-
-    def _wanted_prompt_logprobs(self, step: SequenceStep) -> PromptIds | None:
-        """Return the prompt logprobs to request: those not reported yet, even if the row is recomputed."""
-        first, last = self.prompt_reported, min(step.start + len(step.token_ids) + 1, self.prompt_length)
-        if self.request.prompt_logprobs is None or first >= last:
-            return None
-        return PromptIds(first - 1 - step.start, self.ids[first:last], self.request.prompt_logprobs)
-
-    def _pooled(self, step: SequenceStep) -> int | None:
-        """Return the first token of a row whose last hidden states to sum: those not reported yet."""
-        end = min(step.start + len(step.token_ids), self.prompt_length)
-        if self.request.pooled is None or self.prompt_reported >= end:
-            return None
-        return self.prompt_reported - step.start
-
-    def _processing(self) -> Processing:
-        """Return the input of its logits processors, copying only the new ids."""
-        self.processed.extend(self.ids[len(self.processed) :])
-        return Processing(self.request.processors, self.processed)
-
-    def _with_rules(self, step: SequenceStep) -> SequenceStep:
-        """Apply its rules and its grammar to the row."""
-        if self.logits is None:
-            rules = self.request.rules or LogitRules()
-            self.logits = LogitState(rules, self.prompt_length, self.tables)
-        guided = None if self.guide is None else self.guide.allowed
-        masked = (*step.masked_ids, *self.logits.follow(self.ids, guided))
-        return replace(step, masked_ids=masked, changes=self.logits.changes)

@@ -1,1 +1,1 @@
-"""Installed models: their life cycle, their cores, and their state over restarts."""
+"""Installed models: their life cycle, and their state over restarts."""

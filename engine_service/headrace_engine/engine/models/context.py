@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace_engine.engine.config.options import EngineOptions
-from headrace_engine.engine.models.core_link import CoreLauncher
+from headrace_engine.engine.cores.core_link import CoreLauncher
 from headrace_engine.engine.results.statistics import Clock
 from headrace_engine.engine.work.pools import WorkPools
 

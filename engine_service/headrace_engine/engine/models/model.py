@@ -11,11 +11,11 @@ from headrace_proto.pure.faults import is_fault
 from headrace_engine.commands import AddSequence, EndSequence, in_common
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.config.runtime import core_plan, ready_effective
+from headrace_engine.engine.cores.core_client import CoreClient
+from headrace_engine.engine.cores.outputs import Outputs
+from headrace_engine.engine.cores.recovery import Recovery
 from headrace_engine.engine.models.context import ModelContext
-from headrace_engine.engine.models.core_client import CoreClient
-from headrace_engine.engine.models.outputs import Outputs
 from headrace_engine.engine.models.prepare import Prepared, prepare
-from headrace_engine.engine.models.recovery import Recovery
 from headrace_engine.engine.models.state_errors import given_up, wrong_state
 from headrace_engine.engine.results.sequence import Sequence
 from headrace_engine.engine.results.statistics import StepHistory

@@ -12,8 +12,8 @@ from headrace_engine.engine.config.hubs import check_hub
 from headrace_engine.engine.config.model_paths import MEMORY, check_path, resolve_roots
 from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.engine.config.runtime import check_config
+from headrace_engine.engine.cores.core_link import CoreLauncher
 from headrace_engine.engine.models.context import ModelContext
-from headrace_engine.engine.models.core_link import CoreLauncher
 from headrace_engine.engine.models.kept_models import KeptModels, Replaced
 from headrace_engine.engine.models.memory_models import MemoryModels
 from headrace_engine.engine.models.model import Model

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from headrace_engine.commands import AddSequence
 from headrace_engine.engine.config.generation import Generation, has_candidates
+from headrace_engine.engine.cores.outputs import is_first
 from headrace_engine.engine.models.model import Model
-from headrace_engine.engine.models.outputs import is_first
 from headrace_engine.errors import DeadlineExceeded
 
 _RIVALS = 3

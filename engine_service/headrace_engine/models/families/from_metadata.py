@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace_engine.models.config_fields import ConfigFields
 from headrace_engine.models.families.family import MAX_LAYERS, GgufHints, check_width, read_kv_heads, same_layers
-from headrace_engine.models.rope.reading import rope_from_metadata
+from headrace_engine.models.rope.metadata import rope_from_metadata
 from headrace_engine.models.spec import DecoderSpec, LayerSpec
 
 

@@ -21,8 +21,8 @@ from headrace_proto.server.logs import configure_library
 from headrace_proto.wire.transport import CallError, MessageChannel, MessageStream, client_closed
 
 from headrace_engine.engine.config.options import EngineOptions
+from headrace_engine.engine.cores.core_link import CoreLauncher
 from headrace_engine.engine.engine import Engine
-from headrace_engine.engine.models.core_link import CoreLauncher
 from headrace_engine.process import launch_process, launch_thread, make_runner
 from headrace_engine.process.serialize import run_serializer
 from headrace_engine.service.convert.status import plain_status

@@ -8,15 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace_proto.server.arguments import OneLineParser, add_server_flags, log_json, seconds
+from headrace_proto.server.arguments import OneLineParser, add_server_flags, log_json
 
 from headrace_engine import __version__
 from headrace_engine.config import RuntimeConfig
-from headrace_engine.core.scheduling.pace import LONGEST, SHORTEST, TIMES
 from headrace_engine.engine.config.logits_processors import read_sources
-from headrace_engine.engine.config.options import FILE_LIMIT, STREAM_INTERVAL, EngineOptions
+from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.environment import PROCESSORS_VARIABLE, logits_processors
-from headrace_engine.process import AUTO_BACKEND, BACKENDS
+from headrace_engine.service.program.engine_flags import add_engine_flags
 from headrace_engine.service.program.model_arguments import Setting, allowed_values, read_model
 
 _MODEL_FLAGS = {
@@ -102,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser("headrace-engine", description="Serve large language models over gRPC.")
     parser.add_argument("--version", action="version", version=__version__)
     add_server_flags(parser, port=7071, running="running requests")
-    _add_engine_flags(parser)
+    add_engine_flags(parser)
     models = parser.add_argument_group("models", _ABOUT_MODELS)
     models.add_argument(
         "--model", action="append", default=[], metavar="NAME=PATH", help="install and start a model; repeatable"
@@ -113,100 +112,6 @@ def _parser() -> argparse.ArgumentParser:
         "--set", action="append", default=[], metavar="FIELD=VALUE", help="any field of RuntimeConfig; repeatable"
     )
     return parser
-
-
-def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--name", default="engine", help="name of the engine in handles and logs; default %(default)s")
-    parser.add_argument(
-        "--state-dir",
-        type=Path,
-        metavar="DIR",
-        help="folder that keeps installed models across restarts; for one engine at a time",
-    )
-    parser.add_argument(
-        "--model-root",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="folder that callers may install models from; repeatable; without one, callers cannot give paths",
-    )
-    parser.add_argument(
-        "--write-root",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="folder that callers may have models written into, and install them from; repeatable; without one, "
-        "models are written into memory only",
-    )
-    hubs = parser.add_mutually_exclusive_group()
-    hubs.add_argument("--no-hub", action="store_true", help="disable hub access: model paths are local paths only")
-    hubs.add_argument(
-        "--hub",
-        type=_hub,
-        action="append",
-        default=[],
-        metavar="URL",
-        help="hub that callers may use besides the engine's own; repeatable",
-    )
-    parser.add_argument(
-        "--backend",
-        choices=[AUTO_BACKEND, *BACKENDS],
-        default=AUTO_BACKEND,
-        help="compute backend; default %(default)s: torch on CUDA devices, else cpu",
-    )
-    parser.add_argument(
-        "--logits-processor",
-        action="append",
-        metavar="NAME=PATH",
-        help=f".py or .cu file that requests may use as NAME; repeatable; default: ${PROCESSORS_VARIABLE}, "
-        "with entries separated by semicolons",
-    )
-    parser.add_argument(
-        "--native-ops", action="store_true", help="let the torch backend use the native library where it can"
-    )
-    _add_limits(parser)
-    parser.add_argument(
-        "--core",
-        choices=["process", "thread"],
-        default="process",
-        help="run each model's core in a process or a thread",
-    )
-
-
-def _add_limits(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--core-ping-limit",
-        type=seconds(above=0.0),
-        default=30.0,
-        metavar="SECONDS",
-        help="time without progress after which a core is restarted; default %(default)g",
-    )
-    parser.add_argument(
-        "--file-limit",
-        type=seconds(above=0.0),
-        default=FILE_LIMIT,
-        metavar="SECONDS",
-        help="timeout of reading a model's files during an install, in case a file system hangs; default %(default)g",
-    )
-    parser.add_argument(
-        "--stream-interval",
-        type=seconds(),
-        default=STREAM_INTERVAL,
-        metavar="SECONDS",
-        help="minimum interval between token messages of a request; tokens of faster steps are sent together; "
-        "0: send after every step; default %(default)g",
-    )
-    parser.add_argument(
-        "--step-target",
-        type=seconds(),
-        default=None,
-        metavar="SECONDS",
-        help="duration of a step to aim at when prompts are computed alongside running streams; "
-        "0: use all of max_prefill_tokens; "
-        f"default: {TIMES} times the duration of a step without prompts, at least {SHORTEST:g} and at most {LONGEST:g}",
-    )
 
 
 def _engine_options(given: argparse.Namespace) -> EngineOptions:
@@ -247,9 +152,3 @@ def _options(given: argparse.Namespace, processors: dict[str, Path]) -> EngineOp
         step_target=given.step_target,
         logits_processors=processors,
     )
-
-
-def _hub(text: str) -> str:
-    if not text.startswith(("http://", "https://")):
-        raise argparse.ArgumentTypeError(f'"{text}" is not the URL of a hub: it must begin with http:// or https://')
-    return text

@@ -11,8 +11,8 @@ from headrace_proto.server.logs import configure_service
 
 from headrace_engine import child_logs
 from headrace_engine.config import ModelFormat
+from headrace_engine.engine.cores.core_link import CoreLauncher
 from headrace_engine.engine.engine import Engine
-from headrace_engine.engine.models.core_link import CoreLauncher
 from headrace_engine.process import EarlyLauncher, launch_process, launch_thread
 from headrace_engine.process.serialize import run_serializer
 from headrace_engine.service.program.arguments import Arguments, parse_arguments

@@ -10,7 +10,7 @@ import pytest
 from headrace_engine.commands import AddSequence, Ping
 from headrace_engine.core.link import LinkClosed
 from headrace_engine.core.pulse import Pulse
-from headrace_engine.engine.models.core_link import CoreLauncher, CoreLink
+from headrace_engine.engine.cores.core_link import CoreLauncher, CoreLink
 from headrace_engine.messages import Pong
 from headrace_engine.process import launch_thread
 from support.clocks.waiting import comes, ends, wait_until

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from headrace_engine.commands import AddSequence
 from headrace_engine.core.scheduling.logit_state import LogitState, bit_mask
+from headrace_engine.core.scheduling.schedule import Row
 from headrace_engine.core.scheduling.sequence import Sequence
 from headrace_engine.sampling_params import LogitRules, SamplingParams
 from hypothesis import given
@@ -107,12 +108,12 @@ def test_numbers_beyond_float32_become_the_nearest_float32() -> None:
 
 def test_a_sequence_has_state_only_with_rules_and_once_sampled() -> None:
     plain = Sequence(AddSequence(1, (1, 2, 3), SamplingParams(), 5), 0)
-    assert plain.step(3).changes is None
+    assert Row(plain, 3).steps()[0].changes is None
     assert plain.logits is None
     ruled = Sequence(AddSequence(1, (1, 2, 3), SamplingParams(), 5, rules=LogitRules(repetition_penalty=2.0)), 0)
-    assert ruled.step(2).changes is None
+    assert Row(ruled, 2).steps()[0].changes is None
     assert ruled.logits is None
-    changes = ruled.step(3).changes
+    changes = Row(ruled, 3).steps()[0].changes
     assert changes is not None
     assert list(changes.penalized) == [1, 2, 3]
 

@@ -8,6 +8,7 @@ import pytest
 from headrace_engine.commands import AddSequence, CorePlan
 from headrace_engine.config import Speculation
 from headrace_engine.core.scheduling.drafted_steps import drafted_steps
+from headrace_engine.core.scheduling.schedule import Row
 from headrace_engine.core.scheduling.sequence import Sequence
 from headrace_engine.generation_config import InterruptPolicy
 from headrace_engine.result_types import FinishReason
@@ -161,7 +162,7 @@ def test_a_sequence_is_left_as_it_was() -> None:
     sequence = Sequence(request, 0)
     sequence.ids.append(8)
     sequence.computed = 3
-    steps = [*drafted_steps(sequence, 1, [8, 9]), sequence.step(1)]
+    steps = [*drafted_steps(sequence, 1, [8, 9]), *Row(sequence, 1).steps()]
     penalized = [list(step.changes.penalized) for step in steps if step.changes is not None]
     assert penalized == [[5, 6, 7, 8], [5, 6, 7, 8], [5, 6, 7, 8, 9], [5, 6, 7, 8]]
     assert (sequence.ids, sequence.computed) == ([5, 6, 7, 8], 3)

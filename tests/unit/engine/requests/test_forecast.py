@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from headrace_engine.engine.config.generation import Generation
-from headrace_engine.engine.models.waiting_queue import Waiting, WaitingQueue
+from headrace_engine.engine.cores.waiting_queue import Waiting, WaitingQueue
 from headrace_engine.engine.requests.forecast import Work, forecast, work_of
 from headrace_engine.engine.results.step_times import MEMORY, StepTimes
 from headrace_engine.errors import DeadlineExceeded

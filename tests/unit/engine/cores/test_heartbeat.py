@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from headrace_engine.commands import Ping
-from headrace_engine.engine.models.heartbeat import Heartbeat
+from headrace_engine.engine.cores.heartbeat import Heartbeat
 from support.clocks.clock import settle
 
 LOOKS = 10

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from headrace_engine.commands import CorePlan, EndSequence
 from headrace_engine.config import ModelFormat
-from headrace_engine.engine.models.core_client import CoreClient
-from headrace_engine.engine.models.outputs import Outputs
+from headrace_engine.engine.cores.core_client import CoreClient
+from headrace_engine.engine.cores.outputs import Outputs
 from headrace_engine.engine.results.statistics import StepHistory
 from headrace_engine.errors import BadModel, HeadraceError, Internal, InvalidArgument, OutOfMemory
 from headrace_engine.messages import CoreReady

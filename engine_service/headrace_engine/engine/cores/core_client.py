@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 
 from headrace_engine.commands import AddSequence, AddSibling, CorePlan, EndSequence, Ping
-from headrace_engine.engine.models.core_link import CoreLauncher, CoreLink
-from headrace_engine.engine.models.heartbeat import Heartbeat, Sleep
-from headrace_engine.engine.models.outputs import Outputs
+from headrace_engine.engine.cores.core_link import CoreLauncher, CoreLink
+from headrace_engine.engine.cores.heartbeat import Heartbeat, Sleep
+from headrace_engine.engine.cores.outputs import Outputs
 from headrace_engine.errors import (
     BadModel,
     BadProcessor,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate, count, repeat
 
 from headrace_engine.commands import AddSequence
-from headrace_engine.engine.models.waiting_queue import Waiting, WaitingQueue
+from headrace_engine.engine.cores.waiting_queue import Waiting, WaitingQueue
 from headrace_engine.engine.results.sequence import Sequence
 from headrace_engine.engine.results.statistics import Clock, SequenceTimes, StepHistory
 from headrace_engine.engine.results.token_details import Top

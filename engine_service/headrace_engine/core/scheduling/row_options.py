@@ -1,0 +1,53 @@
+"""What requests ask of a row beyond plain sampling: rules, grammars, processors, and reports of the prompt."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headrace_engine.core.runner import Processing, PromptIds, SequenceStep
+from headrace_engine.core.scheduling.logit_state import LogitState
+from headrace_engine.core.scheduling.sequence import Sequence
+from headrace_engine.sampling_params import LogitRules
+
+
+def with_options(sequence: Sequence, step: SequenceStep) -> SequenceStep:
+    """Add to a row of a sequence everything that its request has beyond plain sampling."""
+    samples = step.sampling is not None
+    if samples and (sequence.request.rules is not None or sequence.guide is not None):
+        step = _with_rules(sequence, step)
+    wanted, pooled = _wanted_prompt_logprobs(sequence, step), _pooled(sequence, step)
+    processing = _processing(sequence) if samples and sequence.request.processors else None
+    tensors = samples and sequence.request.tensors
+    return replace(step, processing=processing, prompt_logprobs=wanted, pooled=pooled, tensors=tensors)
+
+
+def _wanted_prompt_logprobs(sequence: Sequence, step: SequenceStep) -> PromptIds | None:
+    """Return the prompt logprobs to request: those not reported yet, even if the row is recomputed."""
+    first, last = sequence.prompt_reported, min(step.start + len(step.token_ids) + 1, sequence.prompt_length)
+    if sequence.request.prompt_logprobs is None or first >= last:
+        return None
+    return PromptIds(first - 1 - step.start, sequence.ids[first:last], sequence.request.prompt_logprobs)
+
+
+def _pooled(sequence: Sequence, step: SequenceStep) -> int | None:
+    """Return the first token of a row whose last hidden states to sum: those not reported yet."""
+    end = min(step.start + len(step.token_ids), sequence.prompt_length)
+    if sequence.request.pooled is None or sequence.prompt_reported >= end:
+        return None
+    return sequence.prompt_reported - step.start
+
+
+def _processing(sequence: Sequence) -> Processing:
+    """Return the input of its logits processors, copying only the new ids."""
+    sequence.processed.extend(sequence.ids[len(sequence.processed) :])
+    return Processing(sequence.request.processors, sequence.processed)
+
+
+def _with_rules(sequence: Sequence, step: SequenceStep) -> SequenceStep:
+    """Apply its rules and its grammar to the row."""
+    if sequence.logits is None:
+        rules = sequence.request.rules or LogitRules()
+        sequence.logits = LogitState(rules, sequence.prompt_length, sequence.tables)
+    guided = None if sequence.guide is None else sequence.guide.allowed
+    masked = (*step.masked_ids, *sequence.logits.follow(sequence.ids, guided))
+    return replace(step, masked_ids=masked, changes=sequence.logits.changes)
