@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,18 +13,19 @@ import pytest
 import torch
 from headrace_engine.backends.changed_row import allowed_bits, changed_row
 from headrace_engine.backends.cpu import make_runner as make_cpu
-from headrace_engine.backends.processors import Process
 from headrace_engine.backends.torch import make_runner as make_torch
 from headrace_engine.backends.torch.sampling.logits import changed_logits
 from headrace_engine.commands import CorePlan, ProcessorFile
 from headrace_engine.config import ComputeDtype
 from headrace_engine.core.runner import LogitChanges, Processing, Runner, Sampled, SequenceStep
-from headrace_engine.errors import BadProcessor
 from headrace_engine.generation_config import LogitsProcessor
 from headrace_engine.native import allocations, load
 from headrace_engine.sampling_params import SamplingParams
 from support.backends.logit_processors import CASES, VOCAB, random_history, ruled_step
-from support.backends.runners import plan_for, ready, silent
+from support.backends.runners import plan_for, ready
+from unit.backends.processes import (
+    PROCESSES,
+)
 
 PROMPT = [3, 90, 41, 7, 7, 260, 18]
 GREEDY = SamplingParams(temperature=0, logprobs=True, top_logprobs=3)
@@ -34,83 +34,6 @@ SAMPLINGS = [
     SamplingParams(temperature=0.9, seed=7, logprobs=True),
     SamplingParams(temperature=1.4, seed=8, top_k=40, top_p=0.9, min_p=0.01, top_logprobs=2),
 ]
-
-
-def raise_one(logits, ids, arguments):
-    logits[int(arguments[0])] += arguments[1]
-
-
-def put(logits, ids, arguments):
-    logits[int(arguments[0])] = arguments[1]
-
-
-def forbid_the_last(logits, ids, arguments):
-    logits[ids[-1]] = -np.inf
-
-
-def nothing(logits, ids, arguments):
-    pass
-
-
-def forbid_all(logits, ids, arguments):
-    logits[:] = -np.inf
-
-
-def lift_all(logits, ids, arguments):
-    logits[:] = 5.0
-
-
-def fail(logits, ids, arguments):
-    raise LookupError("no such word")
-
-
-def leave(logits, ids, arguments):
-    raise SystemExit("enough")
-
-
-def fail_in_no_words(logits, ids, arguments):
-    class Wordless(Exception):
-        def __str__(self):
-            raise RuntimeError
-
-    raise Wordless
-
-
-def fail_in_half_a_pair(logits, ids, arguments):
-    raise ValueError("bad \udcff name")
-
-
-def leave_nan(logits, ids, arguments):
-    logits[11] = np.nan
-
-
-def leave_infinity(logits, ids, arguments):
-    logits[12] = np.inf
-
-
-def return_a_copy(logits, ids, arguments):
-    return logits * 2
-
-
-def flatten(logits, ids, arguments):
-    logits.shape = (2, -1)
-    ids.resize(1, refcheck=False)
-    logits += arguments.sum()
-
-
-def by_all_ids(logits, ids, arguments):
-    """Another id for each history."""
-    logits[int(ids.sum()) % len(logits)] = 1e4
-
-
-PROCESSES: dict[str, Process] = {
-    process.__name__: process
-    for process in (
-        raise_one, put, forbid_the_last, nothing, forbid_all, lift_all, fail,
-        leave, fail_in_no_words, fail_in_half_a_pair, leave_nan, leave_infinity, return_a_copy,
-        flatten, by_all_ids,
-    )
-}  # fmt: skip
 FILES = tuple(ProcessorFile(name) for name in PROCESSES)
 
 
@@ -303,72 +226,6 @@ def test_backends_draw_the_same_tokens(tiny_llama):
         assert sampling.temperature == 0 or len(set(drawn[0])) > 10
 
 
-def written(folder: Path, name: str, text: str) -> ProcessorFile:
-    path = folder / name
-    path.write_text(text)
-    return ProcessorFile("mine", str(path))
-
-
 @pytest.fixture(params=[make_cpu, make_torch], ids=["cpu", "torch"])
 def make(request) -> Callable[[CorePlan], Runner]:
     return request.param
-
-
-def test_a_file_is_read_when_the_model_is_loaded(make, tiny_llama, tmp_path):
-    text = "OFFSET = 1e4\n\ndef process(logits, ids, arguments):\n    logits[ids[-1] + 1] += OFFSET * arguments[0]\n"
-    runner = ready(make(plan(tiny_llama, logits_processors=(written(tmp_path, "mine.py", text),))))
-    step = row(processing=processing(LogitsProcessor("mine", (1.0,))))
-    assert one(runner, step).token_id == PROMPT[-1] + 1
-    runner.close()
-
-
-def test_a_file_may_describe_its_data_with_classes(make, tiny_llama, tmp_path):
-    text = "from __future__ import annotations\nfrom dataclasses import dataclass\n\n@dataclass\nclass Word:\n"
-    text += "    text: str\n\ndef process(logits, ids, arguments): ...\n"
-    runner = ready(make(plan(tiny_llama, logits_processors=(written(tmp_path, "mine.py", text),))))
-    assert one(runner, row(processing=processing("mine"))) == one(runner, row())
-    runner.close()
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("def process(logits, ids, arguments:\n", "SyntaxError"),
-        ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module'"),
-        ("def procces(logits, ids, arguments): ...\n", "has no function process"),
-        ("raise SystemExit('enough')\n", "SystemExit: enough"),
-        ("raise ValueError('\\udcff')\n", r"ValueError: \\udcff"),
-        ("process = 7\n", "has to take logits, ids, arguments"),
-        ("def process(logits, ids): ...\n", "has to take logits, ids, arguments: too many positional"),
-    ],
-)
-def test_a_wrong_processor_file_is_reported_at_load(make, tiny_llama, tmp_path, text, words):
-    runner = make(plan(tiny_llama, logits_processors=(written(tmp_path, "mine.py", text),)))
-    with pytest.raises(BadProcessor, match=rf"'mine' \(.*mine.py\).*{words}") as refusal:
-        runner.load(silent)
-    assert refusal.value.reason == "BAD_PROCESSOR"
-
-
-def test_a_missing_file_is_an_error(make, tiny_llama, tmp_path):
-    runner = make(plan(tiny_llama, logits_processors=(ProcessorFile("mine", str(tmp_path / "gone.py")),)))
-    with pytest.raises(BadProcessor, match="No such file"):
-        runner.load(silent)
-
-
-def test_a_missing_function_is_an_error(make, tiny_llama):
-    with pytest.raises(BadProcessor, match="logits processor 'mine' has no function"):
-        make(plan(tiny_llama, logits_processors=(ProcessorFile("mine"),))).load(silent)
-
-
-def test_f1_a_fifo_in_the_place_of_a_file_is_not_waited_for(make, tiny_llama, tmp_path):
-    os.mkfifo(tmp_path / "mine.py")
-    file = ProcessorFile("mine", str(tmp_path / "mine.py"))
-    with pytest.raises(BadProcessor, match="not a regular file but a FIFO"):
-        make(plan(tiny_llama, logits_processors=(file,))).load(silent)
-
-
-def test_code_for_cuda_idles_on_a_cpu(make, tiny_llama, tmp_path):
-    runner = ready(make(plan(tiny_llama, logits_processors=(written(tmp_path, "mine.cu", "nonsense"),))))
-    assert list(runner.idle_processors) == ["mine"]
-    assert "is for CUDA devices" in runner.idle_processors["mine"]
-    runner.close()

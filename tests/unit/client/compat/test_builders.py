@@ -12,13 +12,13 @@ import pytest
 import transformers
 from headrace import InvalidRequestError, huggingface
 from headrace._values import calls
-from headrace._values.builders import ConfigBuilder, Flag, Setter
+from headrace._values.builders import Flag, Setter
 from headrace._values.fill import fill
 from headrace._values.generation_setters import GenerationSetters
-from headrace.allspark import AsCacheMode, ASGenerationConfigBuilder, AsModelRuntimeConfigBuilder, TargetDevice
+from headrace.allspark import ASGenerationConfigBuilder
 from headrace.fields import GenerationFields
 from headrace.lmdeploy import GenerationConfig
-from headrace_proto.v1 import generation_pb2, runtime_pb2
+from headrace_proto.v1 import generation_pb2
 
 DOCUMENTED_BY_DASHINFER = {
     "do_sample": True, "temperature": 0.7, "top_k": 50, "top_p": 0.8, "max_length": 512, "min_length": 3,
@@ -274,57 +274,3 @@ class TestLmdeploy:
 
     def test_fields_that_only_we_have_are_taken(self) -> None:
         assert GenerationConfig().update({"priority": 3, "deadline": 2.0}).build()["priority"] == 3
-
-
-def installed(builder: ConfigBuilder) -> runtime_pb2.RuntimeConfig:
-    fields = builder.build()
-    name, path = fields.pop("name"), fields.pop("path")
-    return calls.install_model(name, path, engine_ids=(), no_wait=False, fields=fields).config
-
-
-class TestRuntime:
-    def test_the_documented_example(self) -> None:
-        builder = AsModelRuntimeConfigBuilder()
-        builder.model_name("my_model")
-        builder.model_dir("/path/to/model", "model_prefix")
-        builder.compute_unit(TargetDevice.CUDA, [0])
-        builder.max_batch(32)
-        builder.max_length(2048)
-        builder.kv_cache_mode(AsCacheMode.AsCacheQuantU4)
-        config = installed(builder)
-        assert (config.model_name, config.model_path, config.file_prefix) == (
-            "my_model",
-            "/path/to/model",
-            "model_prefix",
-        )
-        assert (config.compute_unit, list(config.device_list)) == (runtime_pb2.COMPUTE_UNIT_CUDA, [0])
-        assert (config.max_batch, config.max_length) == (32, 2048)
-        assert config.kv_cache_mode == runtime_pb2.KV_CACHE_MODE_UINT4
-
-    def test_its_names_in_a_dict(self) -> None:
-        config = installed(
-            AsModelRuntimeConfigBuilder().update({
-                "model_name": "m", "model_path": "p", "engine_max_batch": 4, "engine_max_length": 128,
-                "kv_cache_mode": "AsCacheQuantI8", "kv_cache_span_size": 32, "prefix_cache_ttl": 300,
-                "enable_prefix_cache": False,
-            })
-        )  # fmt: skip
-        assert (config.max_batch, config.max_length, config.block_size) == (4, 128, 32)
-        assert (config.kv_cache_mode, config.prefix_cache_ttl.seconds) == (runtime_pb2.KV_CACHE_MODE_INT8, 300)
-        assert config.enable_prefix_cache is False
-
-    def test_a_device_as_a_string(self) -> None:
-        builder = AsModelRuntimeConfigBuilder().model_name("m").model_path("p")
-        config = installed(builder.set_compute_unit_from_str("CUDA:0,1"))
-        assert (config.compute_unit, list(config.device_list)) == (runtime_pb2.COMPUTE_UNIT_CUDA, [0, 1])
-        assert installed(builder.compute_unit("cpu", (), 4)).num_threads == 4
-        with pytest.raises(InvalidRequestError, match="compute_unit"):
-            builder.set_compute_unit_from_str("CUDA:first")
-
-    def test_a_name_that_is_none_is_an_error_with_the_nearest_one(self) -> None:
-        with pytest.raises(TypeError, match="did you mean engine_max_batch"):
-            AsModelRuntimeConfigBuilder().update({"engine_maxbatch": 4})
-
-    def test_a_switch_may_be_called_otherwise_there(self) -> None:
-        assert AsModelRuntimeConfigBuilder().prefill_cache().build() == {"enable_prefix_cache": True}
-        assert AsModelRuntimeConfigBuilder().prefill_cache(False).build() == {"enable_prefix_cache": False}

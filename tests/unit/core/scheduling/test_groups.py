@@ -9,27 +9,17 @@ from unittest.mock import Mock
 import pytest
 from headrace_engine.commands import in_common
 from headrace_engine.core.scheduling import logit_state
-from headrace_engine.generation_config import InterruptPolicy
 from headrace_engine.guided.grammar import grammar_of
 from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 from headrace_engine.sampling_params import LogitRules, SamplingParams
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from support.core.delayed_runner import DelayedRig
 from support.core.rig import Rig
 from support.core.simulated import expected_scores
+from unit.core.scheduling.grouped import PROMPT, add_group
 
-PROMPT = list(range(100, 130))
 NUMBERS = grammar_of(
     ResponseFormat(ResponseFormatKind.JSON_SCHEMA, json.dumps({"type": "array", "items": {"type": "integer"}}))
 )
-
-
-def add_group(rig: Rig, count: int, group: int = 1, prompt: list[int] = PROMPT, **fields: object) -> list[int]:
-    """Sequences of one request; returns their keys."""
-    sampling = SamplingParams(seed=group, temperature=1.0)
-    fields = {"max_new": 10, "sampling": sampling, **fields}
-    return [rig.add(prompt, index=index, group=group, **fields) for index in range(count)]  # type: ignore[arg-type]
 
 
 def told(top: int | None) -> list[tuple[float, list[int]]]:
@@ -208,114 +198,9 @@ def test_uncached_requests_share_without_filling_the_cache(host_blocks: int) -> 
     rig.assert_idle()
 
 
-def test_a_group_goes_on_when_its_prompts_computer_is_stopped() -> None:
-    rig = Rig(num_blocks=200, max_prefill_tokens=8)
-    first, *others = add_group(rig, 4)
-    rig.steps(2)
-    assert rig.stat.running == 1
-    rig.end(first)
-    rig.end(others.pop())
-    rig.run()
-    assert all(rig.is_complete(key) for key in others)
-    rig.assert_idle()
-
-
-def test_all_of_a_group_can_be_ended_before_it_begins() -> None:
-    rig = Rig(num_blocks=200, max_prefill_tokens=8)
-    keys = add_group(rig, 4)
-    rig.steps(1)
-    for key in reversed(keys):
-        rig.end(key)
-    rig.run()
-    assert all(not rig.tokens[key] for key in keys)
-    rig.assert_idle()
-
-
 def test_guided_sequences_share_a_prompt_too() -> None:
     rig = Rig(num_blocks=200)
     add_group(rig, 4, grammar=NUMBERS, eos_ids=(2,))
     rig.run()
     rig.assert_all_complete()
-    rig.assert_idle()
-
-
-def test_a_failing_step_costs_those_that_fail_alone() -> None:
-    rig = Rig(num_blocks=200)
-    keys = add_group(rig, 3)
-    rig.runner.raises = lambda step: step.index == 0 and len(step.token_ids) > 1
-    rig.run()
-    assert rig.ended[keys[0]].error
-    assert all(rig.is_complete(key) for key in keys[1:])
-    rig.assert_idle()
-
-
-def test_what_a_leader_can_tell_no_more_another_one_tells() -> None:
-    """Also one that has computed all of the prompt, and drawn from it."""
-    rig = Rig(num_blocks=200)
-    first, *others = add_group(rig, 3, prompt_logprobs=1)
-    rig.runner.raises = lambda step: step.index == 0 and step.start == 28
-    rig.run()
-    assert rig.ended[first].error
-    assert all(rig.is_complete(key) for key in others)
-    assert rig.prompt_logprobs == {first: told(1)[:28], others[0]: told(1)}
-    rig.assert_idle()
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    groups=st.lists(st.tuples(st.integers(1, 5), st.integers(1, 30), st.booleans()), min_size=1, max_size=4),
-    num_blocks=st.integers(16, 60),
-    budget=st.integers(8, 40),
-    failing=st.integers(-1, 3),
-    policy=st.sampled_from(InterruptPolicy),
-    kind=st.sampled_from([Rig, DelayedRig]),
-)
-def test_whatever_happens_a_prompt_is_told(
-    groups: list[tuple[int, int, bool]],
-    num_blocks: int,
-    budget: int,
-    failing: int,
-    policy: InterruptPolicy,
-    kind: type[Rig],
-) -> None:
-    """Once, unless one that was telling it has ended; to its end, unless all have."""
-    rig = kind(num_blocks=num_blocks, max_prefill_tokens=budget)
-    rig.runner.raises = lambda step: step.index == failing and step.start > 9
-    for number, (count, length, asks) in enumerate(groups, 1):
-        fields: dict[str, Any] = {"prompt_logprobs": 1} if asks else {}
-        add_group(rig, count, number, PROMPT[:length], max_new=12, interrupt_policy=policy, **fields)
-        rig.step()
-    rig.run()
-    for request in rig.requests.values():
-        others = [key for key, other in rig.requests.items() if other.group == request.group]
-        tellers = [rig.prompt_logprobs[key] for key in others if key in rig.prompt_logprobs]
-        whole = told(request.prompt_logprobs)[: len(request.prompt) - 1]
-        if rig.is_complete(request.key) and whole:
-            assert max(tellers, key=len) == whole
-        assert all(teller == whole[: len(teller)] for teller in tellers)
-        assert sum(teller == whole for teller in tellers) <= 1 or not whole
-    rig.assert_idle()
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    groups=st.lists(st.tuples(st.integers(1, 5), st.integers(1, 20)), min_size=1, max_size=4),
-    num_blocks=st.integers(16, 40),
-    policy=st.sampled_from(InterruptPolicy),
-    stopped=st.sets(st.integers(1, 20)),
-)
-def test_whatever_happens_the_blocks_add_up(
-    groups: list[tuple[int, int]], num_blocks: int, policy: InterruptPolicy, stopped: set[int]
-) -> None:
-    rig = Rig(num_blocks=num_blocks, max_prefill_tokens=8)
-    keys: list[int] = []
-    for group, (count, length) in enumerate(groups, 1):
-        prompt = [group] * length
-        keys += add_group(rig, count, group=group, prompt=prompt, max_new=12, interrupt_policy=policy)
-    rig.steps(3)
-    for key in stopped.intersection(keys):
-        rig.end(key)
-    rig.run()
-    if policy is InterruptPolicy.RESUME:
-        assert all(rig.is_complete(key) for key in keys if key not in stopped)
     rig.assert_idle()

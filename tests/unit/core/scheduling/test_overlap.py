@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
-from headrace_engine.commands import Shutdown
-from headrace_engine.core.steps.executor import StepFailed
 from headrace_engine.generation_config import InterruptPolicy
 from headrace_engine.result_types import FinishReason
 from headrace_engine.sampling_params import LogitRules, SamplingParams
@@ -17,25 +14,9 @@ from support.core.delayed_runner import DelayedRig
 from support.core.rig import Rig
 from support.core.simulated import VOCABULARY, expected, expected_scores
 from unit.core.guides.test_guided import EOS, LETTERS
+from unit.core.scheduling.conftest import MakeDelayed
 
 PROMPT = list(range(1, 11))
-
-
-class MakeDelayed(Protocol):
-    def __call__(self, **changes: Any) -> DelayedRig: ...
-
-
-@pytest.fixture
-def make_delayed() -> Iterator[MakeDelayed]:
-    rigs: list[DelayedRig] = []
-
-    def make(**changes: Any) -> DelayedRig:
-        rigs.append(DelayedRig(**changes))
-        return rigs[-1]
-
-    yield make
-    for rig in rigs:
-        rig.assert_idle()
 
 
 def test_the_next_step_is_launched_before_these_ids_are_known(make_delayed: MakeDelayed) -> None:
@@ -59,31 +40,6 @@ def test_each_step_is_told_when_the_next_one_was_launched(make_delayed: MakeDela
     assert reported == [(1, 0), (2, 1), (3, 2), (4, 3), (5, 4), (5, 5)]
 
 
-def test_what_is_computed_past_a_stop_is_thrown_away(make_delayed: MakeDelayed) -> None:
-    """A sequence that ends by an id is in one more step, and its blocks are free for others after it."""
-    rig = make_delayed()
-    long = rig.add(PROMPT, 20)
-    ids = expected(rig.requests[long])
-    stopped = rig.add(PROMPT, 20, stop_ids=(ids[3],))
-    other = rig.add(range(50, 60), 20)
-    rig.run()
-    rig.assert_all_complete()
-    assert rig.ended[stopped].reason is FinishReason.STOP_WORD
-    assert rig.tokens[stopped] == ids[:4]
-    assert rig.ended[other].reason is FinishReason.MAX_LENGTH
-
-
-def test_an_end_while_a_step_is_under_way_ends_it_at_once(make_delayed: MakeDelayed) -> None:
-    rig = make_delayed()
-    key, other = rig.add(PROMPT, 20), rig.add(range(50, 60), 6)
-    rig.steps(4)
-    got = len(rig.tokens[key])
-    rig.end(key)
-    rig.run()
-    assert len(rig.tokens[key]) == got, "a token after the end"
-    assert rig.is_complete(other)
-
-
 def test_an_idle_core_still_waits_for_what_it_launched(make_delayed: MakeDelayed) -> None:
     rig = make_delayed()
     key = rig.add(PROMPT, 20)
@@ -92,17 +48,6 @@ def test_an_idle_core_still_waits_for_what_it_launched(make_delayed: MakeDelayed
     rig.run()
     assert rig.runner._under_way() == 0
     assert rig.stat.pool.blocks_used == 0
-
-
-def test_a_core_that_is_shut_down_waits_for_what_it_launched(make_delayed: MakeDelayed) -> None:
-    rig = make_delayed()
-    rig.add(PROMPT, 20)
-    rig.steps(3)
-    rig.link.commands.append(Shutdown())
-    rig.core.serve()
-    assert rig.runner._under_way() == 0
-    rig.core._stopped = False
-    rig.core._under_way = None
 
 
 @pytest.mark.parametrize(
@@ -178,47 +123,6 @@ def test_members_of_a_group_wait_for_their_prompt(make_delayed: MakeDelayed) -> 
     rig.run()
     rig.assert_all_complete()
     assert [rig.cached[key] for key in keys] == [0, 8, 8]
-
-
-@pytest.mark.parametrize("way", ["raises", "refuses"], ids=["while it is computed", "when it is launched"])
-def test_a_step_that_fails_costs_the_sequence_that_fails_alone(make_delayed: MakeDelayed, way: str) -> None:
-    """What was launched behind it is computed again, on ids that are there."""
-    rig = make_delayed()
-    bad, good, third = rig.add(PROMPT, 30), rig.add(range(50, 60), 30), rig.add(range(70, 75), 4)
-    rig.steps(4)
-    first = rig.core._scheduler.find(bad).blocks[0]  # type: ignore[union-attr]
-    setattr(rig.runner, way, lambda step: step.start >= 14 and step.blocks[0] == first)
-    rig.runner.raises = lambda step: step.start >= 14 and step.blocks[0] == first
-    late = rig.add(range(80, 90), 9)
-    rig.run()
-    assert rig.ended[bad].reason is FinishReason.ERROR
-    assert rig.ended[bad].error == "the step failed: RuntimeError: simulated fault"
-    assert rig.tokens[bad] == expected(rig.requests[bad])[: len(rig.tokens[bad])]
-    assert all(rig.is_complete(key) for key in (good, third, late))
-
-
-def test_a_device_that_computes_nothing_any_more_ends_the_core(make_delayed: MakeDelayed) -> None:
-    rig = make_delayed()
-    rig.add(PROMPT, 30)
-    rig.steps(3)
-    rig.runner.raises = lambda step: True
-    with pytest.raises(StepFailed):
-        rig.run()
-
-
-def test_a_row_that_is_not_finite_ends_its_sequence_alone(make_delayed: MakeDelayed) -> None:
-    rig = make_delayed()
-    bad, good = rig.add(PROMPT, 30), rig.add(range(50, 60), 30)
-    rig.steps(3)
-    first = rig.core._scheduler.find(bad).blocks[0]  # type: ignore[union-attr]
-    rig.runner.spoils = lambda step: step.start == 13 and step.blocks[0] == first
-    rig.run()
-    assert rig.ended[bad].reason is FinishReason.ERROR
-    assert rig.is_complete(good)
-    again = rig.add(PROMPT, 6)
-    rig.runner.spoils = lambda step: False
-    rig.run()
-    assert rig.is_complete(again)
 
 
 def test_who_is_under_way_is_told_before_a_step_is_launched(make_delayed: MakeDelayed) -> None:

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import gc
-import os
-import signal
-import sys
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-
 import pytest
-from headrace_engine.engine.chat import frames as rendering_messages
 from headrace_engine.engine.chat.renderer import Renderer
 from headrace_engine.engine.chat.template import MAX_REASON
-from headrace_engine.engine.work import side_process, side_worker
-from headrace_engine.errors import InvalidArgument, Unavailable
+from headrace_engine.errors import InvalidArgument
 from headrace_engine.request_types import Chat, ChatMessage, ToolCall
-from support.clocks.waiting import wait_until
-from support.engine.rig import NAME, Rig
-from support.logged import logged
 from support.models.tiny_models import CHAT_TEMPLATE
 
 HELLO = Chat((ChatMessage("user", "Hello!"),))
 BOMB = "{% if messages[0].content == 'bomb' %}{{ BOMB }}{% else %}{{ messages[0].content }}{% endif %}"
 LOOPS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
-Program = Callable[[str], None]
 
 
 def renderer(source: str, with_tools: str | None = None, field: str = "chat") -> Renderer:
@@ -40,48 +26,6 @@ def refused(by: Renderer, chat: Chat = HELLO, max_bytes: int = 10_000) -> Invali
     with pytest.raises(InvalidArgument) as caught:
         render(by, chat, max_bytes)
     return caught.value
-
-
-def children() -> set[int]:
-    """Processes of this one. Those of earlier tests may end at any moment."""
-    gc.collect()
-    listed = [file.read_text() for file in Path("/proc/self/task").glob("*/children")]
-    return {int(pid) for text in listed for pid in text.split()}
-
-
-@pytest.fixture
-def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Program:
-    """Has some lines run first in processes that render."""
-
-    def use(lines: str) -> None:
-        first = "import os, sys, time\nfrom pathlib import Path\nfrom headrace_engine.engine.chat import sandbox\n"
-        first += lines
-        rest = "from headrace_engine.engine.chat.process import main\nmain(int(sys.argv[1]))\n"
-        (tmp_path / "program.py").write_text(first + rest, encoding="utf-8")
-        monkeypatch.setattr(side_worker, "_program", lambda _: (sys.executable, str(tmp_path / "program.py")))
-
-    return use
-
-
-@pytest.fixture
-def hasty(program: Program) -> None:
-    """Processes that have less time and memory than usual."""
-    program(
-        "import headrace_engine.engine.chat.frames as messages\n"
-        "messages.MAX_SECONDS, messages.MAX_MEMORY = 0.3, 300 << 20\n"
-    )
-
-
-@pytest.fixture
-def killing(program: Program, tmp_path: Path) -> Path:
-    """Where there is this file, `raise_exception` removes it and has its process killed."""
-    flag = tmp_path / "flag"
-    program(
-        f"flag = Path({str(flag)!r})\n"
-        "kill = lambda: (flag.unlink(), os.kill(os.getpid(), 9))\n"
-        "sandbox._raise_exception = lambda message: '' if not flag.exists() else kill()\n"
-    )
-    return flag
 
 
 def test_a_chat_comes_in_the_pieces_that_a_shield_makes_of_it() -> None:
@@ -188,118 +132,3 @@ class TestHostileTemplates:
     def test_nesting_without_end_is_refused(self) -> None:
         error = refused(renderer("{{ " + "(" * 100_000 + ")" * 100_000 + " }}"))
         assert error.reason == "BAD_TEMPLATE"
-
-
-class TestProcesses:
-    def test_there_is_none_before_the_first_chat_and_one_after_it(self) -> None:
-        before = children()
-        by = renderer("x")
-        assert children() <= before
-        render(by)
-        first = children() - before
-        render(by)
-        assert (len(first), children() - before) == (1, first)
-
-    def test_it_ends_with_its_renderer(self) -> None:
-        before = children()
-        by = renderer("x")
-        render(by)
-        del by
-        assert children() <= before
-
-    def test_one_killed_between_chats_is_replaced_before_the_next(self) -> None:
-        """The system ends it first where memory runs out, and the chat that comes then is not to blame."""
-        before = children()
-        by = renderer("x")
-        render(by)
-        (pid,) = children() - before
-        os.kill(pid, signal.SIGKILL)
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-        assert render(by) == [("x", False)]
-        assert pid not in children()
-
-    def test_one_that_is_killed_while_it_renders_ends_no_chat(
-        self, killing: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """The system does that where memory runs out, whoever took it: the chat is rendered in another one."""
-        by = renderer("{{ raise_exception('') if messages[0].content == 'Hello!' }}x")
-        killing.touch()
-        assert render(by) == [("x", False)]
-        assert not killing.exists()
-        assert logged(caplog, "headrace_engine") == ["rendering_process_ended: status -9, the chat is tried again"]
-
-    def test_a_chat_that_ends_two_of_them_is_to_blame(self, program: Program) -> None:
-        program("sandbox._raise_exception = lambda message: os.kill(os.getpid(), 9)\n")
-        by = renderer(BOMB.replace("{{ BOMB }}", "{{ raise_exception('') }}"))
-        render(by)
-        error = refused(by, Chat((ChatMessage("user", "bomb"),)))
-        assert error.reason == "BAD_TEMPLATE"
-        assert "ended its process twice (status -9)" in error.message
-        assert render(by) == [("Hello!", False)]
-
-    def test_a_template_that_ends_two_of_them_is_to_blame(self, program: Program) -> None:
-        program(
-            "from headrace_engine.engine.chat import process as rendering_process\n"
-            "rendering_process.ChatTemplate = lambda *_: os.kill(os.getpid(), 9)\n"
-        )
-        with pytest.raises(InvalidArgument) as caught:
-            renderer("x", field="config.chat_template").check()
-        assert (caught.value.reason, caught.value.violations[0].field) == ("BAD_TEMPLATE", "config.chat_template")
-
-    def test_it_ends_when_its_renderer_is_closed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        before = children()
-        by = renderer("x")
-        render(by)
-        by.close()
-        by.close()
-        assert children() <= before
-        monkeypatch.setattr(side_worker, "SideProcess", None)  # There is to be no other one.
-        with pytest.raises(Unavailable):
-            render(by)
-
-    def test_closing_ends_a_chat_under_way(self, program: Program, tmp_path: Path) -> None:
-        before, begun = children(), tmp_path / "begun"
-        program(f"sandbox._raise_exception = lambda message: (Path({str(begun)!r}).touch(), time.sleep(600))\n")
-        by = renderer("{{ raise_exception('') }}")
-        with ThreadPoolExecutor(1) as pool:
-            rendering = pool.submit(render, by)
-            wait_until(begun.exists, "no chat is rendered")
-            by.close()
-            with pytest.raises(Unavailable):
-                rendering.result()
-        assert children() <= before
-
-    async def test_closing_an_engine_ends_all_of_them(self, model_path: Path) -> None:
-        before, rig = children(), Rig(model_path)
-        await rig.run()
-        await rig.run("other")
-        for name in (NAME, "other"):
-            await rig.engine.tokenize(name, HELLO)
-        assert len(children() - before) == 2
-        await rig.engine.close()
-        assert children() <= before
-
-    def test_it_goes_after_others_and_may_take_so_much(self) -> None:
-        before = children()
-        by = renderer("x")
-        render(by)
-        (pid,) = children() - before
-        with open(f"/proc/{pid}/limits") as file:
-            (line,) = [line for line in file if line.startswith("Max address space")]
-        assert str(rendering_messages.MAX_MEMORY) in line
-        assert os.getpriority(os.PRIO_PROCESS, pid) > os.getpriority(os.PRIO_PROCESS, 0)
-
-
-def test_f1_a_hanging_process_is_ended_and_others_are_rendered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that was stopped takes no processor time, by which it could end itself."""
-    by = renderer(CHAT_TEMPLATE)
-    whole = render(by)
-    process = by._worker._process
-    assert process is not None
-    os.kill(process._process.pid, signal.SIGSTOP)
-    with monkeypatch.context() as hasty:
-        hasty.setattr(side_process, "ANSWER_SECONDS", 0.001)
-        assert "ended its process twice (status -9)" in refused(by).message
-    assert process.has_ended
-    assert render(by) == whole
-    by.close()

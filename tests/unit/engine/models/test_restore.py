@@ -7,7 +7,6 @@ import logging
 import shutil
 import threading
 from collections.abc import Iterable
-from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from headrace_engine.model_types import ModelState
 from support.clocks.waiting import LIMIT
 from support.engine.rig import NAME, Rig
 from support.logged import logged
+from unit.engine.models.restarts import rest
 
 
 def saved(folder: Path) -> dict[str, str]:
@@ -32,17 +32,6 @@ async def restart(rig: Rig, folder: Path, **options: Any) -> None:
     """The engine goes away, and another one comes up with the same folder."""
     await rig.engine.close()
     await rig.new_engine(state_dir=folder, **options).start()
-
-
-async def rest(rig: Rig) -> dict[str, ModelState]:
-    """States of all models once each is what is wanted of it, or failed."""
-    views = {view.model_name: view for view in rig.engine.list_models()}
-    async with aclosing(rig.engine.watch_model("")) as changes:
-        async for view in changes:
-            views[view.model_name] = view
-            if all(each.state in (each.wanted_state, ModelState.FAILED) for each in views.values()):
-                break
-    return {name: view.state for name, view in views.items()}
 
 
 async def test_models_return_to_their_wanted_states(rig: Rig, tmp_path: Path) -> None:
@@ -130,49 +119,6 @@ async def test_an_unrestorable_model_says_why_and_delays_no_other(rig: Rig, tmp_
     failure = rig.engine.get_model("outside").failure
     assert isinstance(failure, InvalidArgument)
     assert "outside this engine's model roots" in failure.message
-
-
-async def keep_as_older_builds_did(rig: Rig, folder: Path) -> None:
-    """One model kept by a build that neither confined paths nor kept whose they are, nor knew the newest fields."""
-    await rig.new_engine(state_dir=folder).start()
-    await rig.run()
-    await rig.engine.close()
-    (entry,) = json.loads((folder / FILE).read_text(encoding="utf-8"))
-    del entry["by_operator"]
-    del entry["config"]["prefix_cache_ttl"], entry["config"]["num_host_blocks"]
-    (folder / FILE).write_text(json.dumps([entry]), encoding="utf-8")
-
-
-async def test_a_model_that_an_older_build_kept_returns(rig: Rig, tmp_path: Path) -> None:
-    await keep_as_older_builds_did(rig, tmp_path)
-    await rig.new_engine(state_dir=tmp_path, model_roots=(rig.model_path,)).start()
-    assert await rest(rig) == {NAME: ModelState.RUNNING}
-    config = rig.engine.get_model(NAME).effective.config
-    assert (config.model_path, config.prefix_cache_ttl, config.num_host_blocks) == (str(rig.model_path), None, 0)
-
-
-@pytest.mark.parametrize("roots", [(), ("elsewhere",)])
-async def test_an_older_builds_model_outside_the_roots_waits(rig: Rig, tmp_path: Path, roots: tuple[str, ...]) -> None:
-    """It may have been a caller's. It fails with what its operator can do, and is still kept."""
-    await keep_as_older_builds_did(rig, tmp_path)
-    outside = tuple(tmp_path / name for name in roots)
-    await rig.new_engine(state_dir=tmp_path, model_roots=outside).start()
-    assert await rest(rig) == {NAME: ModelState.FAILED}
-    failure = rig.engine.get_model(NAME).failure
-    assert isinstance(failure, InvalidArgument)
-    assert "model-root" in failure.message
-    assert saved(tmp_path) == {NAME: "RUNNING"}
-    await restart(rig, tmp_path, model_roots=(rig.model_path,))
-    assert await rest(rig) == {NAME: ModelState.RUNNING}
-
-
-async def test_an_operator_who_names_an_older_builds_model_has_it(rig: Rig, tmp_path: Path) -> None:
-    """On the command line once, whatever the roots are; from then on it is known to be the operator's."""
-    await keep_as_older_builds_did(rig, tmp_path)
-    assert await rig.new_engine(state_dir=tmp_path, model_roots=()).start([rig.config()]) == []
-    assert await rest(rig) == {NAME: ModelState.RUNNING}
-    await restart(rig, tmp_path, model_roots=())
-    assert await rest(rig) == {NAME: ModelState.RUNNING}
 
 
 async def test_a_saved_config_that_this_build_refuses_says_so(rig: Rig, tmp_path: Path) -> None:

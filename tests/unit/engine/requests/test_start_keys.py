@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -12,44 +11,21 @@ import pytest
 from headrace_engine.engine.requests import awaited_starts
 from headrace_engine.engine.requests.awaited_starts import AwaitedStarts
 from headrace_engine.engine.requests.start_keys import KEY_MEMORY
-from headrace_engine.engine.text.text import TextProcessor
 from headrace_engine.engine.work.pools import INLINE_SIZE
 from headrace_engine.errors import (
     AlreadyExists,
-    FailedPrecondition,
-    HeadraceError,
     InvalidArgument,
     NotFound,
-    ResourceExhausted,
-    Unavailable,
 )
-from headrace_engine.model_types import ModelState
 from headrace_engine.request_types import AcceptedRequest, StartRequest
 from headrace_engine.result_types import FinishReason, GenerateStatus
 from support.clocks.clock import settle
-from support.clocks.waiting import LIMIT, happens
+from support.clocks.waiting import happens
 from support.engine.refusals import not_found
-from support.engine.rig import NAME, Rig
+from support.engine.rig import Rig
 from support.scripted.core import READY, ScriptedCore
 from unit.engine.requests.test_starts import LONG
-
-
-class Tokenising:
-    """Holds long prompts in their thread until the test lets them go."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._go = threading.Event()
-        tokenise = TextProcessor._tokenize_text
-
-        def held(text: TextProcessor, prompt: str, adds: bool | None) -> Any:
-            if len(prompt) > INLINE_SIZE:
-                assert self._go.wait(LIMIT)
-            return tokenise(text, prompt, adds)
-
-        monkeypatch.setattr(TextProcessor, "_tokenize_text", held)
-
-    def go(self) -> None:
-        self._go.set()
+from unit.engine.requests.tokenising import Tokenising
 
 
 @pytest.fixture
@@ -277,70 +253,6 @@ class TestKeys:
             await self.start(rig, prompt=LONG, config=config)
         await settle()
         assert not (await self.start(rig, content=b"other")).joined
-
-
-class TestMeetings:
-    """Something else happens while a long prompt is tokenised."""
-
-    async def outcome(self, rig: Rig, tokenising: Tokenising, start: asyncio.Task[AcceptedRequest]) -> HeadraceError:
-        await settle()
-        tokenising.go()
-        with pytest.raises(HeadraceError) as caught:
-            await start
-        assert all(core.added == [] for core in rig.launcher.cores)
-        return caught.value
-
-    async def held(self, rig: Rig) -> asyncio.Task[AcceptedRequest]:
-        await run_wide(rig)
-        start = asyncio.create_task(rig.start(LONG))
-        await settle()
-        return start
-
-    async def test_its_model_stops(self, rig: Rig, tokenising: Tokenising) -> None:
-        start = await self.held(rig)
-        await rig.engine.stop_model(NAME)
-        error = await self.outcome(rig, tokenising, start)
-        assert isinstance(error, FailedPrecondition)
-        assert (error.reason, error.state) == ("MODEL_NOT_RUNNING", ModelState.STOPPED)
-
-    async def test_its_model_is_replaced_by_another_of_the_same_name(self, rig: Rig, tokenising: Tokenising) -> None:
-        start = await self.held(rig)
-        await rig.engine.stop_model(NAME)
-        await rig.engine.release_model(NAME)
-        await rig.run(max_batch=1)
-        error = await self.outcome(rig, tokenising, start)
-        assert (error.reason, rig.state) == ("MODEL_NOT_RUNNING", ModelState.RUNNING)
-
-    async def test_its_model_stops_and_starts_again(self, rig: Rig, tokenising: Tokenising) -> None:
-        start = await self.held(rig)
-        await rig.engine.stop_model(NAME)
-        await rig.engine.start_model(NAME)
-        tokenising.go()
-        await start
-        assert len(rig.core.added) == 1
-
-    async def test_its_core_dies(self, rig: Rig, tokenising: Tokenising) -> None:
-        start = await self.held(rig)
-        rig.launcher.ready_at_once = None
-        rig.core.die("killed by signal 9")
-        error = await self.outcome(rig, tokenising, start)
-        assert isinstance(error, Unavailable)
-        assert error.reason == "CORE_RESTARTING"
-
-    async def test_the_engine_drains(self, rig: Rig, tokenising: Tokenising) -> None:
-        start = await self.held(rig)
-        await rig.engine.drain(0)
-        assert isinstance(await self.outcome(rig, tokenising, start), Unavailable)
-
-    async def test_the_queue_fills(self, rig: Rig, tokenising: Tokenising) -> None:
-        core = await run_wide(rig, max_batch=1, max_waiting=0)
-        start = asyncio.create_task(rig.start(LONG))
-        await settle()
-        await rig.start()
-        core.step(scheduled={rig.added().key: 0})
-        tokenising.go()
-        with pytest.raises(ResourceExhausted):
-            await start
 
 
 async def test_a_request_to_a_name_that_never_was_leaves_its_key_free(rig: Rig) -> None:

@@ -2,92 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
-from typing import Any
-
-import grpc
-import pytest
-from google.protobuf import json_format
 from headrace_engine.errors import Internal
 from headrace_engine.result_types import FinishReason
 from headrace_engine.service.convert.status import to_error
-from headrace_engine.service.server import EngineServer
-from headrace_proto.v1 import request_pb2, request_service_pb2_grpc, session_pb2
-from headrace_proto.v1.session_pb2 import SessionRequest, SessionResponse
-from support.clocks.waiting import wait_until
-from support.engine.rig import Rig
-from support.models.tiny_models import make_tiny_llama
-from support.scripted.core import ScriptedCore
-from unit.service.conftest import fields_of, reason_of
-
-OPEN = SessionRequest(options={"client": "test 1"})
-
-
-@pytest.fixture(scope="module")
-def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny_llama(tmp_path_factory.mktemp("models") / "tiny")
-
-
-class Stream:
-    """One session, from its client's side."""
-
-    def __init__(self, rig: Rig, core: ScriptedCore, channel: grpc.aio.Channel) -> None:
-        self.rig, self.core = rig, core
-        self.call = request_service_pb2_grpc.RequestServiceStub(channel).Session()
-
-    async def say(self, message: SessionRequest | None = None, **fields: Any) -> None:
-        await self.call.write(message or SessionRequest(**fields))
-
-    async def hear(self) -> SessionResponse:
-        found = await self.call.read()
-        assert found is not grpc.aio.EOF
-        return found
-
-    async def hear_until(self, field: str) -> list[SessionResponse]:
-        """Messages up to the first that has a field."""
-        found = [await self.hear()]
-        while not getattr(found[-1], field):
-            found.append(await self.hear())
-        return found
-
-    async def start(self, **config: Any) -> tuple[str, int]:
-        """Start a request; returns its handle, and the key that the core knows it by."""
-        accepted = await self.rig.start(config={"max_new_tokens": 60, **config})
-        return accepted.handle, self.rig.added().key
-
-    async def open(self, **attach: Any) -> SessionResponse:
-        """Open, attach channel 1, and hear what stands then."""
-        await self.say(OPEN)
-        opened = await self.hear()
-        if attach:
-            await self.say(attach=[{"channel": 1, **attach}])
-            return await self.hear()
-        return opened
-
-    async def failure(self) -> grpc.aio.AioRpcError:
-        """What the session ends with."""
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            while True:
-                await self.hear()
-        return caught.value
-
-
-@pytest.fixture
-async def stream(model_path: Path) -> AsyncIterator[Stream]:
-    rig = Rig(model_path)
-    core = await rig.run()
-    server = EngineServer(rig.engine, reflection=False)
-    address = server.listen("127.0.0.1:0")
-    await server.start()
-    async with grpc.aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
-        stream = Stream(rig, core, channel)
-        yield stream
-        stream.call.cancel()
-    await server.stop(None)
-    await gone(stream)  # The server does not wait for what it cancelled.
-    await rig.engine.close()
+from headrace_proto.v1 import request_pb2
+from unit.service.server.conftest import OPEN, Stream, gone
 
 
 async def test_the_first_message_says_who_serves_and_how_often_to_ping(stream):
@@ -248,59 +167,6 @@ async def attached(stream: Stream, handle: str) -> int:
     return view.attached
 
 
-async def gone(stream: Stream) -> None:
-    """Until the engine noticed that the client is gone."""
-    await asyncio.to_thread(wait_until, lambda: not len(stream.rig.engine.sessions), "the session is still open")
-
-
-async def test_a_ping_is_answered_with_its_number(stream):
-    await stream.open()
-    await stream.say(ping={"number": 0})
-    answer = await stream.hear()
-    assert answer.HasField("pong")
-    assert json_format.MessageToDict(answer) == {"pong": {}}
-    await stream.say(ping={"number": 2**63})
-    assert (await stream.hear()).pong.number == 2**63
-
-
-async def test_a_half_closed_client_gets_what_is_there_and_ends_well(stream):
-    handle, key = await stream.start()
-    stream.core.step({key: 9})
-    await stream.say(OPEN)
-    await stream.say(attach=[{"channel": 1, "handle": handle}])
-    await stream.call.done_writing()
-    messages = [message async for message in stream.call]
-    assert [token for message in messages for token in message.step.token_ids] == [9]
-    assert await stream.call.code() is grpc.StatusCode.OK
-    assert await attached(stream, handle) == 0
-
-
-@pytest.mark.parametrize(
-    ("messages", "field", "reason"),
-    [
-        ([SessionRequest()], "options", "INVALID_FIELD"),
-        ([OPEN, OPEN], "options", "INVALID_FIELD"),
-        ([SessionRequest(options={"cache_events": {}})], "options.cache_events", "NOT_SUPPORTED"),
-        ([OPEN, SessionRequest(attach=[{"handle": "h"}])], "attach[0].channel", "INVALID_FIELD"),
-        ([OPEN, SessionRequest(attach=[{"channel": 1}, {"channel": 1}])], "attach[1].channel", "INVALID_FIELD"),
-    ],
-)
-async def test_a_client_that_breaks_the_rules_is_told_which(stream, messages, field, reason):
-    for message in messages:
-        await stream.say(message)
-    error = await stream.failure()
-    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert (fields_of(error), reason_of(error)) == ([field], reason)
-
-
-async def test_an_ack_ahead_of_what_was_sent_breaks_the_rules(stream):
-    handle, _ = await stream.start()
-    await stream.open(handle=handle)
-    await stream.say(acks=[{"channel": 1, "position": 1}])
-    error = await stream.failure()
-    assert (error.code(), fields_of(error)) == (grpc.StatusCode.INVALID_ARGUMENT, ["acks[0].position"])
-
-
 async def test_an_error_of_a_sequence_is_in_its_end_record(stream):
     handle, key = await stream.start()
     await stream.open(handle=handle)
@@ -308,44 +174,3 @@ async def test_an_error_of_a_sequence_is_in_its_end_record(stream):
     (ended,) = (await stream.hear_until("ends"))[-1].ends
     assert ended.end.status == request_pb2.GENERATE_STATUS_INTERNAL_ERROR
     assert isinstance(to_error(ended.end.error), Internal)
-
-
-async def test_load_is_told_to_those_who_ask(stream):
-    await stream.say(SessionRequest(options=session_pb2.SessionOptions(load=True)))
-    (load,) = (await stream.hear_until("load"))[-1].load
-    assert (load.model_name, load.running, load.waiting, load.draining, load.core_epoch) == ("smol", 0, 0, False, 1)
-    assert load.tokens_free == load.tokens_total > 0
-    _, key = await stream.start()
-    (load,) = (await stream.hear_until("load"))[-1].load
-    assert (load.waiting, load.tokens_to_prefill) == (1, 3)
-    stream.core.step({key: 9}, scheduled={key: 2})
-    (load,) = (await stream.hear_until("load"))[-1].load
-    assert (load.running, load.waiting, load.tokens_to_prefill) == (1, 0, 0)
-
-
-async def test_a_draining_engine_ends_sequences_then_the_session(stream):
-    handle, key = await stream.start()
-    await stream.open(handle=handle)
-    stream.core.step({key: 9})
-    await stream.rig.engine.drain(0.0)
-    found: list[SessionResponse] = []
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        while True:
-            found.append(await stream.hear())
-            if found[-1].HasField("closing"):
-                await stream.call.done_writing()
-    assert (caught.value.code(), reason_of(caught.value)) == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
-    (ended,) = [ended for message in found for ended in message.ends]
-    assert ended.end.finish_reason == request_pb2.FINISH_REASON_DRAINED
-
-
-async def test_a_session_defect_ends_it_with_a_number_and_a_trace(stream, log, monkeypatch):
-    def broken(*_: object) -> None:
-        raise ZeroDivisionError("secret")
-
-    monkeypatch.setattr("headrace_engine.service.session_servicer.apply_in_portions", broken)
-    await stream.say(OPEN)
-    error = await stream.failure()
-    assert (error.code(), reason_of(error)) == (grpc.StatusCode.INTERNAL, "ENGINE_FAULT")
-    assert "secret" not in error.details()
-    assert [event["event"] for event in log if event["log_level"] == "error"] == ["request_failed"]

@@ -1,0 +1,139 @@
+"""Gates, sums and gathered rows of devices."""
+
+import ctypes
+
+import pytest
+import torch
+from headrace_engine.native import Dtype, Gate, Native
+from headrace_engine.native.abi import GatedRows, GatherRows, RowCodes, ScaledSums
+from native.buffers import TORCH, Output, shifted, stream_of
+from native.device.device_rows import Codes
+from torch import Tensor
+
+SHAPES = [(1, 1), (3, 7), (2, 64), (5, 576), (2, 1001), (2, 5000)]
+LIMITS = {Dtype.FLOAT32: 2e-6, Dtype.BFLOAT16: 4e-3, Dtype.FLOAT16: 5e-4}
+
+every_dtype = pytest.mark.parametrize("dtype", list(Dtype), ids=lambda dtype: dtype.name.lower())
+every_code = pytest.mark.parametrize("codes", list(RowCodes), ids=lambda codes: codes.name.lower())
+every_gate = pytest.mark.parametrize("gate", list(Gate), ids=lambda gate: gate.name.lower())
+shapes = pytest.mark.parametrize(("rows", "width"), SHAPES)
+
+
+def random(rows: int, width: int, dtype: Dtype, device: Native, shift: int = 0) -> Tensor:
+    values = torch.randn((rows, width)).to(TORCH[dtype]).to(device.device)
+    return shifted(values, shift) if shift else values
+
+
+def launch(device: Native, op: str, args: ctypes.Structure) -> None:
+    device.launch(op, args, stream_of(device))
+
+
+def exact_gate(gate: Gate, x: Tensor) -> Tensor:
+    approximate = "tanh" if gate is Gate.GELU_TANH else "none"
+    return x * torch.sigmoid(x) if gate is Gate.SILU else torch.nn.functional.gelu(x, approximate=approximate)
+
+
+def gated(device: Native, gate: Gate, x: Tensor, up: Tensor, dtype: Dtype, **out: int) -> None:
+    args = GatedRows(
+        gate=x.data_ptr(),
+        up=up.data_ptr(),
+        rows=len(x),
+        width=x.shape[1],
+        gate_stride=x.stride(0),
+        up_stride=up.stride(0),
+        dtype=dtype,
+        activation=gate,
+        **out,
+    )
+    launch(device, "gated_rows", args)
+
+
+@every_dtype
+@every_gate
+@shapes
+def test_gates_each_entry_of_slices(device: Native, dtype: Dtype, gate: Gate, rows: int, width: int) -> None:
+    """The two are slices of one projection."""
+    both = random(rows, 2 * width, dtype, device) * 3
+    x, up = both[:, :width], both[:, width:]
+    out = Output((rows, width), dtype, device.device)
+    gated(device, gate, x, up, dtype, out=out.tensor.data_ptr())
+    exact = exact_gate(gate, x.cpu().double()) * up.cpu().double()
+    assert ((out.written() - exact).abs() <= LIMITS[dtype] * exact.abs() + 1e-5).all()
+
+
+@every_gate
+@every_code
+@pytest.mark.parametrize(("rows", "width"), [(2, 7), (3, 576)])
+def test_codes_of_gated_rows_are_those_of_the_exact_ones(
+    device: Native, gate: Gate, codes: RowCodes, rows: int, width: int
+) -> None:
+    x, up = (random(rows, width, Dtype.BFLOAT16, device) for _ in range(2))
+    out = Codes(rows, width, codes, device.device)
+    gated(device, gate, x, up, Dtype.BFLOAT16, **out.at)
+    out.check(exact_gate(gate, x.cpu().double()) * up.cpu().double())
+
+
+@pytest.mark.parametrize("shifts", [(1, 0, 0), (0, 3, 0), (0, 0, 1)], ids=["gate", "up", "out"])
+def test_t3_gates_need_only_the_alignment_of_elements(device: Native, shifts: tuple[int, int, int]) -> None:
+    gate_shift, up_shift, out_shift = shifts
+    x, up = (random(3, 64, Dtype.BFLOAT16, device, shift) for shift in (gate_shift, up_shift))
+    out = Output((3, 64), Dtype.BFLOAT16, device.device, out_shift)
+    gated(device, Gate.SILU, x, up, Dtype.BFLOAT16, out=out.tensor.data_ptr())
+    exact = exact_gate(Gate.SILU, x.cpu().double()) * up.cpu().double()
+    assert ((out.written() - exact).abs() <= LIMITS[Dtype.BFLOAT16] * exact.abs() + 1e-5).all()
+    if out_shift:
+        return
+    for kind in RowCodes:
+        codes = Codes(3, 64, kind, device.device)
+        gated(device, Gate.SILU, x, up, Dtype.BFLOAT16, **codes.at)
+        codes.check(exact)
+
+
+@every_gate
+def test_gates_of_large_numbers_stay_finite(device: Native, gate: Gate) -> None:
+    x = torch.tensor([[-3e38, -200.0, -90.0, 0.0, 90.0, 3e38]], device=device.device)
+    up = torch.ones_like(x)
+    out = Output((1, 6), Dtype.FLOAT32, device.device)
+    gated(device, gate, x, up, Dtype.FLOAT32, out=out.tensor.data_ptr())
+    assert torch.equal(out.written(), x.cpu().double().clamp(min=0) + 0.0)
+
+
+@every_dtype
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize(("rows", "width"), [(1, 1), (3, 7), (2, 64), (5, 1028), (2, 5000)])
+def test_sums_of_codes_become_numbers(device: Native, dtype: Dtype, with_bias: bool, rows: int, width: int) -> None:
+    sums = torch.randint(-(2**27), 2**27, (rows, width), dtype=torch.int32).to(device.device)
+    row_scales, scales = torch.rand(rows) * 1e-4, torch.rand(width) * 1e-4
+    bias = random(1, width, dtype, device)
+    here = row_scales.to(device.device), scales.to(device.device)
+    out = Output((rows, width), dtype, device.device)
+    args = ScaledSums(
+        sums=sums.data_ptr(),
+        row_scales=here[0].data_ptr(),
+        scales=here[1].data_ptr(),
+        bias=bias.data_ptr() if with_bias else None,
+        out=out.tensor.data_ptr(),
+        rows=rows,
+        width=width,
+        dtype=dtype,
+    )
+    launch(device, "scaled_sums", args)
+    exact = sums.cpu().double() * row_scales.double().unsqueeze(1) * scales.double()
+    added = bias.cpu().double() if with_bias else torch.zeros(1, width, dtype=torch.float64)
+    limit = LIMITS[dtype] * (exact + added).abs() + 1e-6 * (exact.abs() + added.abs())
+    assert ((out.written() - exact - added).abs() <= limit + 1e-7).all()
+
+
+@every_dtype
+@pytest.mark.parametrize("width", [1, 7, 64, 577, 3000])
+def test_gathers_rows_and_gives_nan_for_ids_that_are_not_there(device: Native, dtype: Dtype, width: int) -> None:
+    table = random(9, width, dtype, device)
+    ids = torch.tensor([8, 0, 3, 3, -1, 9, 2**31 - 1, 8], dtype=torch.int32, device=device.device)
+    out = Output((8, width), dtype, device.device)
+    args = GatherRows(
+        table=table.data_ptr(), ids=ids.data_ptr(), out=out.tensor.data_ptr(), rows=8, width=width, count=9, dtype=dtype
+    )
+    launch(device, "gather_rows", args)
+    found, right = out.written(), [0, 1, 2, 3, 7]
+    assert torch.equal(found[right], table.cpu()[ids.cpu()[right].long()].double())
+    assert found[4:7].isnan().all()
