@@ -26,6 +26,7 @@ using namespace core;
 #include "cpu/kernels/linear/widen.inl"
 #include "cpu/kernels/linear/float.inl"
 #include "cpu/kernels/linear/scales.inl"
+#include "cpu/kernels/linear/neighbours.inl"
 #include "cpu/kernels/linear/integers.inl"
 #ifdef __AVX512BF16__
 #include "cpu/kernels/linear/pairs.inl"

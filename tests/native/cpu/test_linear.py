@@ -33,7 +33,7 @@ ROWS = [1, 2, 3, 5, 8, 16, 17, 40, 300]
 formats = pytest.mark.parametrize("kind", FORMATS)
 
 
-MOST_INTEGER_ROWS = 8
+MOST_INTEGER_ROWS = {Format.INT4: 8, Format.INT8: 2}
 """With more, AMX rounds to bfloat16."""
 
 
@@ -43,8 +43,9 @@ def limit(cpu: Cpu, kind: str, activations: Activations, rows: int) -> float:
         return 2e-6
     if activations is Activations.INT8 and kind != "int4 codebook":
         return 2e-2
-    words = kind.startswith("int") and (cpu.isa is not Isa.AMX or rows <= MOST_INTEGER_ROWS)
-    return 1e-4 if words and kind != "int4 codebook" else 4e-3
+    most = MOST_INTEGER_ROWS.get(FORMATS[kind]["format"], 0)
+    words = most and kind != "int4 codebook" and (cpu.isa is not Isa.AMX or rows <= most)
+    return 1e-4 if words else 4e-3
 
 
 def check(got: np.ndarray, x: np.ndarray, weights: np.ndarray, limit: float) -> None:
@@ -68,6 +69,42 @@ def test_products_of_any_number_of_rows(cpu: Cpu, rng: np.random.Generator, kind
                 x = rng.standard_normal((rows, inputs)).astype(np.float32)
                 got = OneProgram(cpu, {"x": x}, {"out": int(outputs)}, record).run()["out"]
                 check(got, x, exact, limit(cpu, kind, activations, int(rows)))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FORMATS if kind.startswith("int") and kind != "int4 codebook"])
+def test_the_largest_products_fit(cpu: Cpu, kind: str) -> None:
+    """The largest codes times rows all of whose numbers are the largest, of either sign."""
+    matrix = Matrix(70, 400, **FORMATS[kind])
+    most = 255 if matrix.format is Format.INT8 else 15
+    scales = np.ones((70, matrix.groups), np.float32)
+    offsets = np.zeros_like(scales) if matrix.offsets else None
+    weight = packed(cpu, matrix, np.full((70, 400), most, np.uint8), scales, offsets)
+    x = np.array([1, -1] * 3, np.float32)[:, None].repeat(400, 1)
+    for activations in Activations:
+
+        def record(program: Program, v: Values, how: Activations = activations) -> None:
+            program.linear(v["x"], [Product(weight, v["out"])], how)
+
+        got = OneProgram(cpu, {"x": x}, {"out": 70}, record).run()["out"]
+        expected = x[:, :70] * 400 * (most - (0 if matrix.offsets else matrix.zero))
+        np.testing.assert_allclose(got, expected, rtol=1e-2 if cpu.isa is Isa.AMX else 1e-5)
+
+
+def test_activations_of_8_bits_are_read_by_all_formats(cpu: Cpu, rng: np.random.Generator) -> None:
+    """Formats that read them in different forms come to what each comes to alone."""
+    weights = [random_weight(rng, cpu, Matrix(70, 130, **FORMATS[kind]))[0] for kind in ("int8", "int4", "bfloat16")]
+    x = rng.standard_normal((5, 130)).astype(np.float32)
+
+    def products(first: int, last: int) -> dict[str, np.ndarray]:
+        def record(program: Program, v: Values) -> None:
+            pairs = zip(weights[first:last], "abc"[first:last], strict=True)
+            program.linear(v["x"], [Product(weight, v[name]) for weight, name in pairs], Activations.INT8)
+
+        return dict(OneProgram(cpu, {"x": x}, dict.fromkeys("abc"[first:last], 70), record).run())
+
+    together = products(0, 3)
+    for number, name in enumerate("abc"):
+        np.testing.assert_allclose(together[name], products(number, number + 1)[name], rtol=1e-5, atol=1e-5)
 
 
 @formats

@@ -11,7 +11,7 @@
 //
 //   floats    weights converted to float32 a piece at a time, times float32 activations
 //   pairs     vdpbf16ps of weights and activations in bfloat16
-//   integers  codes, and activations in int16, or with VNNI those of 8 bits in int8
+//   integers  codes, and activations in int16, or those of 8 bits in int8: with INT4, and with VNNI
 //   codes     AMX: codes, and activations in planes of int8
 //   whole     the same, scaled only after the last input
 //   tiles     AMX: weights converted to bfloat16 a piece at a time, times activations in bfloat16
@@ -22,17 +22,23 @@ enum Way { kFloats, kPairs, kIntegers, kCodes, kWhole, kTiles };
 
 constexpr int64_t kRowBlock = 256;
 constexpr int64_t kFewRows = 2;          // that each thread converts for itself, instead of a phase of its own
-constexpr int64_t kMostIntegerRows = 8;  // with so few, AMX tiles would be half empty
 constexpr int64_t kMostCodeRows = 16;    // above, scaling each group's products costs more than dequantizing
 constexpr int64_t kMostWholeRows = 128;  // likewise, where a row of the matrix is one group
 constexpr int64_t kMostPadding = 128;    // a multiple of every format's padding
 constexpr int64_t kStreamAhead = 4096;
 
+#ifdef __AMX_BF16__
+// The most rows with which AMX tiles, half empty, take longer. Those of codes of 8 bits need no unpacking.
+int64_t most_integer_rows(const CoreWeight& weight) {
+  return weight.format == CORE_FORMAT_INT4 ? 8 : 2;
+}
+#endif
+
 Way way_of(const CoreWeight& weight, int64_t rows) {
   const bool integer = is_integer(weight), plain = integer && weight.codebook == 0;
 #ifdef __AMX_BF16__
   const int64_t most = weight.group == 0 ? kMostWholeRows : kMostCodeRows;
-  if (plain && rows <= kMostIntegerRows) return kIntegers;
+  if (plain && rows <= most_integer_rows(weight)) return kIntegers;
   if (plain && in_whole_rows(weight)) return kWhole;
   if (plain && rows <= most) return kCodes;
   if (rows > 1 && (integer || weight.format == CORE_FORMAT_BFLOAT16)) return kTiles;
@@ -50,10 +56,12 @@ int64_t up_to(int64_t value, int64_t multiple) {
 
 // Return the activation buffers that an op needs for a number of rows, laid out from base on.
 Rows forms_at(const LinearOp& op, int64_t rows, std::byte* base, int64_t* bytes) {
-  bool pairs = false, planes = false, integers = false;
+  const bool eight_bits = op.activations == CORE_ACTIVATIONS_INT8;
+  bool pairs = false, planes = false, words = false;
   for (int32_t i = 0; i < op.count; i++) {
-    const Way way = way_of(op.projections[i].weight, rows);
-    integers |= way == kIntegers;
+    const CoreWeight& weight = op.projections[i].weight;
+    const Way way = way_of(weight, rows);
+    words |= way == kIntegers && !(eight_bits && takes_bytes(weight));
     pairs |= way == kPairs || way == kTiles;
     planes |= way == kIntegers || way == kCodes || way == kWhole;
   }
@@ -67,16 +75,14 @@ Rows forms_at(const LinearOp& op, int64_t rows, std::byte* base, int64_t* bytes)
     at += up_to(up_to(rows, 16) * stride * 2, 64);
   }
   if (planes) {
-    const bool eight_bits = op.activations == CORE_ACTIVATIONS_INT8;
-    const bool words = integers && (!kHasByteProducts || !eight_bits);
     const int64_t bytes_of_each = eight_bits && !words ? 1 : 2;
     out.planes.words = words ? reinterpret_cast<int16_t*>(at) : nullptr;
     out.planes.codes = words ? nullptr : reinterpret_cast<int8_t*>(at);
     out.planes.count = words ? 1 : bytes_of_each;
     out.planes.steps = eight_bits ? 127.0f : (words ? 32767.0f : 127.0f * 256.0f);
     at += up_to(rows, 16) * bytes_of_each * padded;
-    out.planes.sums = reinterpret_cast<float*>(at);
-    at += up_to(rows * (padded / kSumInputs) * 4, 64);
+    out.planes.sums = reinterpret_cast<uint32_t*>(at);
+    at += up_to(rows * sums_of_row(padded) * 4, 64);
     out.planes.totals = reinterpret_cast<float*>(at);
     at += up_to(rows * 4, 64);
     out.planes.scales = reinterpret_cast<float*>(at);

@@ -4,7 +4,7 @@
 struct Planes {
   int16_t* words;  // [rows][padded], of four inputs in the order 0, 2, 1, 3; null: planes
   int8_t* codes;   // [rows][count][padded]
-  float* sums;     // [rows][padded / 16], of 16 numbers each, in the scale of the words or of the last plane
+  uint32_t* sums;  // [rows][padded / 16 + 1], of all numbers before, modulo 2^32; of words, or of the last plane
   float* totals;   // [rows], of all numbers, in the same scale
   float* scales;   // [rows]; NaN where a row is not finite
   int64_t count;   // number of planes, 1 for words; 0: not needed
@@ -22,6 +22,10 @@ struct Rows {
 };
 
 constexpr int64_t kSumInputs = 16;
+
+int64_t sums_of_row(int64_t padded) {
+  return padded / kSumInputs + 1;
+}
 
 #ifdef __AVX512F__
 
@@ -71,11 +75,11 @@ __m256i rounded(const float* x, int64_t left, __m256 factor) {
   return _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_maskload_ps(x, first), factor));
 }
 
-float sum_of_16(__m256i words) {
+int32_t sum_of_16(__m256i words) {
   const __m256i pairs = _mm256_madd_epi16(words, _mm256_set1_epi16(1));
   __m128i half = _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
   half = _mm_add_epi32(half, _mm_shuffle_epi32(half, 0x4e));
-  return static_cast<float>(_mm_cvtsi128_si32(_mm_add_epi32(half, _mm_shuffle_epi32(half, 0xb1))));
+  return _mm_cvtsi128_si32(_mm_add_epi32(half, _mm_shuffle_epi32(half, 0xb1)));
 }
 
 void put_words(__m256i words, int16_t* out) {
@@ -102,13 +106,16 @@ void fill_planes(const Rows& rows, int64_t row) {
   const Range range = range_of(x, rows.width);
   planes.scales[row] = range.largest / planes.steps + range.zero;
   const __m256 factor = _mm256_set1_ps(range.largest > 0 ? planes.steps / range.largest : 0.0f);
-  float* sums = planes.sums + row * (rows.padded / kSumInputs);
+  uint32_t* sums = planes.sums + row * sums_of_row(rows.padded);
   float total = 0;
+  sums[0] = 0;
   for (int64_t k = 0; k < rows.padded; k += kSumInputs) {
     const int64_t left = rows.width - k;
     const __m256i both = _mm256_packs_epi32(rounded(x + k, left, factor), rounded(x + k + 8, left - 8, factor));
     const __m256i words = _mm256_permute4x64_epi64(both, 0xd8);
-    total += sums[k / kSumInputs] = sum_of_16(words);
+    const int32_t sum = sum_of_16(words);
+    sums[k / kSumInputs + 1] = sums[k / kSumInputs] + static_cast<uint32_t>(sum);
+    total += static_cast<float>(sum);
     if (planes.words != nullptr) {
       put_words(words, planes.words + row * rows.padded + k);
     } else {

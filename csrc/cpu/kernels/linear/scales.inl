@@ -2,10 +2,8 @@
 
 // The sum of a row's numbers in a group.
 float group_sum(const Planes& planes, int64_t padded, int64_t row, int64_t first, int64_t inputs) {
-  const float* sums = planes.sums + row * (padded / kSumInputs) + first / kSumInputs;
-  float total = 0;
-  for (int64_t i = 0; i < inputs / kSumInputs; i++) total += sums[i];
-  return total;
+  const uint32_t* sums = planes.sums + row * sums_of_row(padded) + first / kSumInputs;
+  return static_cast<float>(static_cast<int32_t>(sums[inputs / kSumInputs] - sums[0]));
 }
 
 // sum += product * scale + x_sum * offset, for a product in planes.

@@ -61,15 +61,23 @@ void multiply(const Tile& tile, const Rows& rows, Way way, int64_t first, int64_
   }
 }
 
+// Return how far ahead to fetch weights, in bytes.
+int64_t ahead_of(const WeightLayout& layout, Way way, int64_t rows) {
+  if (rows <= 2 || way == kCodes || way == kWhole) return kStreamAhead;
+  // A tile that several passes read is worth the whole next one; a piece, the next two.
+  if (way != kIntegers) return layout.tile_bytes;
+  const int64_t inputs = layout.group < kPieceInputs ? layout.group : kPieceInputs;
+  const int64_t two = 2 * inputs * (layout.code_bytes / layout.group);
+  return two < kStreamAhead ? kStreamAhead : two;
+}
+
 // count: rows of the step.
 void run_job(const TileJob& job, const Rows& rows, int64_t count, const Places& places, std::byte* room,
              TileShape& shape) {
   const CoreWeight& weight = job.projection.weight;
   const WeightLayout layout(weight);
   const Way way = way_of(weight, count);
-  // A tile that several passes read is worth the whole next one.
-  const bool once = way == kCodes || way == kWhole || job.end - job.begin <= 2;
-  const Tile tile{&weight, &layout, tile_at(weight, layout, job.tile), once ? kStreamAhead : layout.tile_bytes};
+  const Tile tile{&weight, &layout, tile_at(weight, layout, job.tile), ahead_of(layout, way, job.end - job.begin)};
   multiply(tile, rows, way, job.begin, job.end, room, places, shape);
   if (way != kWhole && way != kTiles) put_sums(places, reinterpret_cast<const float*>(room));
 }

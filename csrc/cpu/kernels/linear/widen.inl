@@ -80,6 +80,7 @@ Vec scales_at(const CoreWeight& weight, const std::byte* scales, int64_t column)
 struct Affine {
   Vec scale, offset;
 
+  Affine() = default;
   Affine(const CoreWeight& weight, const WeightLayout& layout, const std::byte* group, int64_t column) {
     const std::byte* scales = group + layout.code_bytes;
     scale = scales_at(weight, scales, column);
