@@ -1,7 +1,7 @@
 """Rows of quantized matrices, made of the tensors in which checkpoints of other programs hold them, code by code.
 
-Each layout is a class that returns packed codes, scales and zero points of some rows; all agree in the weight, which is
-scale · (code − zero point).
+Each layout is a class that returns packed codes, scales and zero points of some rows; a weight is
+scale · (code − zero point), or scale · the number that a code of E4M3 stands for.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace_engine.models.files import StoredTensor
-from headrace_engine.models.quantized_rows import QuantizedType, quantized_type
+from headrace_engine.models.files import Assembly, StoredTensor
+from headrace_engine.models.quantized_rows import QuantizedType
+from headrace_engine.models.table_rows import TableType, row_type
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 Parts = Sequence[NDArray[Any]]
+RowType = QuantizedType | TableType
 
 _VALUES_AT_ONCE = 2**22
 _ROW_MULTIPLE = 8
 """Rows are assembled in multiples of this: as many lie in one word where codes are packed along the outputs."""
 
-_TYPES = {"I32": "<u4", "I8": "<u1", "F16": "<f2", "F32": "<f4", "BF16": "<u2"}
+_TYPES = {"I32": "<u4", "I8": "<u1", "F8_E4M3": "<u1", "F16": "<f2", "F32": "<f4", "BF16": "<u2"}
 _AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
 """For each of eight outputs, the place of its code in a word."""
 
@@ -37,12 +39,16 @@ class Layout(ABC):
         """Return the packed codes of rows first to last − 1, uint8 [rows, bytes]."""
 
     @abstractmethod
-    def scales(self, parts: Parts, first: int, last: int) -> NDArray[Any]:
-        """Return their scales, [rows, groups], or [1, 1] for one scale of the whole matrix."""
+    def scales(self, parts: Parts, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """Return rows of the scales, [rows, groups]."""
 
     @abstractmethod
-    def zeros(self, parts: Parts, first: int, last: int, bits: int) -> NDArray[np.int32] | None:
-        """Return their zero points, [rows, groups]; None: there are none in the tensors."""
+    def zeros(self, parts: Parts, rows: NDArray[np.int64], bits: int) -> NDArray[np.int32] | None:
+        """Return rows of the zero points, [rows, groups]; None: there are none in the tensors."""
+
+    def check(self, codes: Bytes) -> str:
+        """Return what is wrong with codes; "" for nothing."""
+        return ""
 
 
 class GptqLayout(Layout):
@@ -59,13 +65,13 @@ class GptqLayout(Layout):
         """See Layout; the words of an output, one after another, are its packed codes."""
         return np.ascontiguousarray(parts[0][:, first:last].T).view(np.uint8)
 
-    def scales(self, parts: Parts, first: int, last: int) -> NDArray[Any]:
+    def scales(self, parts: Parts, rows: NDArray[np.int64]) -> NDArray[Any]:
         """See Layout."""
-        return parts[1][:, first:last].T
+        return parts[1][:, rows].T
 
-    def zeros(self, parts: Parts, first: int, last: int, bits: int) -> NDArray[np.int32] | None:
+    def zeros(self, parts: Parts, rows: NDArray[np.int64], bits: int) -> NDArray[np.int32] | None:
         """See Layout."""
-        return _unpacked(parts[2], bits)[:, first:last].T + np.int32(self._added)
+        return _unpacked(parts[2], bits)[:, rows].T + np.int32(self._added)
 
 
 class AwqLayout(GptqLayout):
@@ -80,12 +86,54 @@ class AwqLayout(GptqLayout):
         by_output = np.ascontiguousarray(codes.T).astype(np.uint8)
         return by_output[:, ::2] | by_output[:, 1::2] << np.uint8(4)
 
-    def zeros(self, parts: Parts, first: int, last: int, bits: int) -> NDArray[np.int32] | None:
+    def zeros(self, parts: Parts, rows: NDArray[np.int64], bits: int) -> NDArray[np.int32] | None:
         """See Layout."""
-        return _in_order(parts[2])[:, first:last].T
+        return _in_order(parts[2])[:, rows].T
 
 
-LAYOUTS: Mapping[str, Layout] = {"GPTQ": GptqLayout(1), "GPTQ_V2": GptqLayout(0), "AWQ": AwqLayout()}
+class RowLayout(Layout):
+    """A matrix [outputs, bytes of codes] with scales [outputs or fewer, groups], which `Assembly.height` rows share.
+
+    Args:
+        flipped: the bit that makes codes with a sign codes without one.
+    """
+
+    def __init__(self, flipped: int = 0) -> None:
+        self._flipped = np.uint8(flipped)
+
+    def codes(self, parts: Parts, first: int, last: int, bits: int) -> Bytes:
+        """See Layout."""
+        return np.ascontiguousarray(parts[0][first:last]).view(np.uint8) ^ self._flipped
+
+    def scales(self, parts: Parts, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """See Layout."""
+        return _by_rows(parts[1])[rows]
+
+    def zeros(self, parts: Parts, rows: NDArray[np.int64], bits: int) -> NDArray[np.int32] | None:
+        """See Layout; they are packed along the outputs, or eight bits with a sign."""
+        if len(parts) < 3:
+            return None
+        if parts[2].dtype == np.uint8:
+            return (_by_rows(parts[2])[rows] ^ self._flipped).astype(np.int32)
+        return _unpacked(parts[2].T, bits).T[rows]
+
+
+class E4m3Layout(RowLayout):
+    """Floating-point numbers of eight bits in place of codes."""
+
+    def check(self, codes: Bytes) -> str:
+        """See Layout."""
+        return "holds codes that are no numbers" if (codes & np.uint8(127) == 127).any() else ""
+
+
+LAYOUTS: Mapping[str, Layout] = {
+    "GPTQ": GptqLayout(1),
+    "GPTQ_V2": GptqLayout(0),
+    "AWQ": AwqLayout(),
+    "PACKED": RowLayout(),
+    "INT8": RowLayout(flipped=0x80),
+    "E4M3": E4m3Layout(),
+}
 """Layouts by Assembly.layout."""
 
 
@@ -99,7 +147,7 @@ def assemble(stored: StoredTensor, data: Sequence[memoryview]) -> memoryview:
     Raises:
         BadModel: a scale is not finite, or a zero point is out of range or not what the config says.
     """
-    assembly, kind = stored.assembly, quantized_type(stored.storage)
+    assembly, kind = stored.assembly, row_type(stored.storage)
     assert assembly is not None
     assert kind is not None
     parts = [_array(part, bytes_) for part, bytes_ in zip(assembly.parts, data, strict=True)]
@@ -108,27 +156,32 @@ def assemble(stored: StoredTensor, data: Sequence[memoryview]) -> memoryview:
     step = max(1, _VALUES_AT_ONCE // inputs // _ROW_MULTIPLE) * _ROW_MULTIPLE
     for begin in range(0, outputs, step):
         end = min(begin + step, outputs)
-        rows[begin:end] = _rows(stored, kind, parts, begin + assembly.first, end + assembly.first)
+        rows[begin:end] = _rows(assembly, kind, inputs, parts, range(begin + assembly.first, end + assembly.first))
     return rows.reshape(-1).data
 
 
-def _rows(stored: StoredTensor, kind: QuantizedType, parts: Parts, first: int, last: int) -> Bytes:
-    assembly = stored.assembly
-    assert assembly is not None
-    layout, inputs = LAYOUTS[assembly.layout], stored.shape[1]
-    groups = _groups(inputs, assembly.group, kind)
-    scales = _scales(assembly.parts[1], layout.scales(parts, first, last))
-    zeros = layout.zeros(parts, first, last, kind.bits)
+def _rows(assembly: Assembly, kind: RowType, inputs: int, parts: Parts, numbers: range) -> Bytes:
+    layout, groups = LAYOUTS[assembly.layout], _groups(inputs, assembly.group, kind)
+    scaled = np.arange(numbers.start, numbers.stop) // assembly.height
+    scales = _scales(assembly.parts[1], layout.scales(parts, scaled))
+    zeros = layout.zeros(parts, scaled, kind.bits)
     offsets = None
     if zeros is not None:
-        _check_zeros(stored, kind, zeros)
+        _check_zeros(assembly.parts[2], kind, zeros)
         if kind.has_offsets:
             offsets = (scales * -zeros.astype(np.float32))[:, groups]
-    codes = layout.codes(parts, first, last, kind.bits)[:, : -(-inputs * kind.bits // 8)]
-    return kind.joined(codes, np.broadcast_to(scales, (last - first, scales.shape[1]))[:, groups], offsets)
+    codes = layout.codes(parts, numbers.start, numbers.stop, kind.bits)[:, : -(-inputs * kind.bits // 8)]
+    if problem := layout.check(codes):
+        raise assembly.parts[0].error(problem)
+    return kind.joined(codes, scales[:, groups], offsets)
 
 
-def _groups(inputs: int, stored: int, kind: QuantizedType) -> NDArray[np.int64]:
+def _by_rows(values: NDArray[Any]) -> NDArray[Any]:
+    """Return scales or zero points as [rows, groups], whatever their shape says of single ones."""
+    return values.reshape(-1, values.shape[1] if values.ndim == 2 else 1)
+
+
+def _groups(inputs: int, stored: int, kind: RowType) -> NDArray[np.int64]:
     """Return for each scale of a row the index of the scale in the file, whose groups may be multiples of ours."""
     return np.arange(kind.scales(inputs)) * kind.group // (stored or inputs)
 
@@ -149,9 +202,8 @@ def _scales(part: StoredTensor, values: NDArray[Any]) -> Floats:
     return scales
 
 
-def _check_zeros(stored: StoredTensor, kind: QuantizedType, zeros: NDArray[np.int32]) -> None:
-    assert stored.assembly is not None
-    part, most = stored.assembly.parts[2], (1 << kind.bits) - 1
+def _check_zeros(part: StoredTensor, kind: RowType, zeros: NDArray[np.int32]) -> None:
+    most = (1 << kind.bits) - 1
     if zeros.max(initial=0) > most:
         raise part.error(f"holds the zero point {zeros.max()}; allowed: 0 to {most}")
     if not kind.has_offsets and (zeros != kind.zero).any():

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from headrace_engine.errors import BadModel
 from headrace_engine.models.files import StoredTensor
-from headrace_engine.models.quantized_rows import quantized_type
+from headrace_engine.models.table_rows import row_type
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +19,7 @@ def dequantized(stored: StoredTensor, packed: NDArray[np.uint8]) -> NDArray[np.f
     Raises:
         BadModel: the package is not installed.
     """
-    coded = quantized_type(stored.storage)
+    coded = row_type(stored.storage)
     if coded is not None:
         return coded.floats(packed, stored.shape[-1])
     try:

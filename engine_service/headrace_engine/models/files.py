@@ -41,12 +41,14 @@ class Assembly:
         parts: its tensors, in the layout's order.
         group: inputs that share a scale there; 0: all.
         first: index of the first row in those tensors.
+        height: rows that share their scales.
     """
 
     layout: str
     parts: tuple[StoredTensor, ...]
     group: int
     first: int = 0
+    height: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
-"""Checkpoints as AutoGPTQ and AutoAWQ write them, of tiny models; and the same weights as numbers, for transformers.
+"""Checkpoints as other programs quantize them, of tiny models; and the same weights as numbers, for transformers.
 
-The layouts are those of the programs' own `pack` functions, value by value: w = (code − zero) · scale.
+GPTQ and AWQ are packed as AutoGPTQ's and AutoAWQ's own `pack` functions do, value by value: w = (code − zero) · scale.
+The package compressed-tensors and transformers pack and unpack their formats themselves.
 """
 
 from __future__ import annotations
@@ -21,8 +22,12 @@ WEIGHTS = "model.safetensors"
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 """Of the eight codes in a word of AutoAWQ's gemm layout, the output that each belongs to."""
 
-Packing = Callable[[Tensor], tuple[dict[str, Tensor], Tensor]]
-"""Returns a matrix as tensors by suffix, and the weights that these stand for."""
+Packed = tuple[dict[str, Tensor], Tensor]
+"""A matrix as tensors by suffix, and the weights that these stand for."""
+
+Packing = Callable[[Tensor], Packed]
+ByName = Callable[[str, Tensor], Packed | None]
+"""Packs a matrix of a name; None: it stays numbers."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,66 @@ def awq(group: int) -> Packing:
     return packed
 
 
+def compressed(kind: str, **weights: Any) -> Packing:
+    """A format of compressed-tensors, by its package, which unpacks with scales in float32, and so exactly.
+
+    Args:
+        kind: name of the format.
+        weights: fields of QuantizationArgs.
+    """
+    from compressed_tensors.compressors import BaseCompressor
+    from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+
+    args = QuantizationArgs(**weights)
+    scheme, compressor = (
+        QuantizationScheme(targets=["Linear"], weights=args),
+        BaseCompressor.get_value_from_registry(kind),
+    )
+
+    def packed(weight: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        state = {"weight": weight, **_parameters(weight, args)}
+        made = compressor.compress(state, scheme)
+        plain = compressor.decompress(dict(made), scheme)["weight"]
+        assert plain.dtype == torch.float32
+        return {**made, "weight_scale": made["weight_scale"].bfloat16()}, plain
+
+    return packed
+
+
+def _parameters(weight: Tensor, args: Any) -> dict[str, Tensor]:
+    """Return scales, and zero points if there are any, as an observer finds them."""
+    from compressed_tensors.quantization.utils import calculate_qparams
+
+    values, strategy = weight, str(args.strategy)
+    if strategy == "group":
+        values = weight.unflatten(1, (-1, args.group_size))
+    if strategy == "block":
+        high, wide = args.block_structure
+        values = weight.unflatten(0, (-1, high)).unflatten(2, (-1, wide)).transpose(1, 2).flatten(2)
+    if strategy == "tensor":
+        low, most = weight.min().reshape(1), weight.max().reshape(1)
+    else:
+        low, most = values.amin(-1, keepdim=strategy == "channel"), values.amax(-1, keepdim=strategy == "channel")
+    scale, zero = calculate_qparams(low, most, args)
+    scale = scale.bfloat16().float()
+    return {"weight_scale": scale} if args.symmetric else {"weight_scale": scale, "weight_zero_point": zero}
+
+
+def block_fp8(high: int, wide: int) -> Packing:
+    """DeepSeek's blocks of FP8, as transformers dequantizes them."""
+    from transformers.integrations.finegrained_fp8 import Fp8Dequantize
+
+    def packed(weight: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+        blocks = weight.unflatten(0, (-1, high)).unflatten(2, (-1, wide)).abs()
+        scales = (blocks.amax((1, 3)) / 448).clamp(min=1e-9)
+        spread = scales.repeat_interleave(high, 0).repeat_interleave(wide, 1)
+        codes = (weight / spread).to(torch.float8_e4m3fn)
+        plain = Fp8Dequantize(None)._dequantize_one(codes, scales, torch.float32)
+        return {"weight": codes, "weight_scale_inv": scales}, plain
+
+    return packed
+
+
 def _words(values: Tensor, bits: int) -> Tensor:
     """Pack along the first dimension, lowest bits first, into int32."""
     words = torch.zeros(len(values) * bits // 32, values.shape[1], dtype=torch.int64)
@@ -96,11 +161,17 @@ def _words(values: Tensor, bits: int) -> Tensor:
 
 def write_quantized(path: Path, source: Path, packing: Packing, config: Mapping[str, Any]) -> tuple[Path, Path]:
     """Write the model of a directory with its layers' matrices quantized; and with the same weights as numbers."""
+    return write_by_name(path, source, lambda _, weight: packing(weight), config)
+
+
+def write_by_name(path: Path, source: Path, packing: ByName, config: Mapping[str, Any]) -> tuple[Path, Path]:
+    """Write a model as `write_quantized` does, each matrix as its name says."""
     tensors = load_file(source / WEIGHTS)
     quantized, plain = dict(tensors), dict(tensors)
     for name, weight in tensors.items():
-        if weight.dim() == 2 and name.startswith("model.layers."):
-            parts, plain[name] = packing(weight)
+        packed = packing(name, weight) if weight.dim() == 2 and name.startswith("model.layers.") else None
+        if packed is not None:
+            parts, plain[name] = packed
             del quantized[name]
             quantized |= {f"{name.removesuffix('.weight')}.{suffix}": part for suffix, part in parts.items()}
     for name, content in (("quantized", quantized), ("plain", plain)):
@@ -110,6 +181,14 @@ def write_quantized(path: Path, source: Path, packing: Packing, config: Mapping[
     return path / "quantized", path / "plain"
 
 
+def _scheme(kind: str, **weights: Any) -> tuple[Packing, dict[str, Any]]:
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": None, "output_activations": None}
+    config = {"quant_method": "compressed-tensors", "format": kind, "config_groups": {"group_0": group}}
+    return compressed(kind, **weights), {**config, "ignore": ["lm_head"], "kv_cache_scheme": None}
+
+
+_INT8 = {"num_bits": 8, "type": "int"}
+_FLOAT8 = {"num_bits": 8, "type": "float", "symmetric": True}
 _GPTQ = {"quant_method": "gptq", "desc_act": False}
 SCHEMES: Mapping[str, tuple[Packing, dict[str, Any]]] = {
     "gptq": (gptq(4, 32, symmetric=True), {**_GPTQ, "bits": 4, "group_size": 32, "sym": True}),
@@ -121,6 +200,27 @@ SCHEMES: Mapping[str, tuple[Packing, dict[str, Any]]] = {
         {**_GPTQ, "bits": 4, "group_size": 16, "sym": False, "checkpoint_format": "gptq_v2"},
     ),
     "awq": (awq(32), {"quant_method": "awq", "bits": 4, "group_size": 32, "zero_point": True, "version": "gemm"}),
+    "packed 4 bits": _scheme(
+        "pack-quantized", num_bits=4, type="int", symmetric=True, strategy="group", group_size=32, actorder="static"
+    ),
+    "packed 4 bits asymmetric": _scheme(
+        "pack-quantized", num_bits=4, type="int", symmetric=False, strategy="group", group_size=16
+    ),
+    "packed 8 bits": _scheme("pack-quantized", **_INT8, symmetric=True, strategy="channel"),
+    "packed 8 bits asymmetric": _scheme("pack-quantized", **_INT8, symmetric=False, strategy="channel"),
+    "int8": _scheme("int-quantized", **_INT8, symmetric=True, strategy="channel"),
+    "int8 of a matrix": _scheme("int-quantized", **_INT8, symmetric=True, strategy="tensor"),
+    "int8 asymmetric": _scheme("naive-quantized", **_INT8, symmetric=False, strategy="channel"),
     "awq whole rows": (awq(-1), {"quant_method": "awq", "bits": 4, "group_size": -1, "version": "GEMM"}),
 }
-"""Ways to quantize: the layout, and the `quantization_config` that goes with it."""
+"""Ways to quantize into integers: the layout, and the `quantization_config` that goes with it."""
+
+NUMBERS: Mapping[str, tuple[Packing, dict[str, Any]]] = {
+    "float8": _scheme("float-quantized", **_FLOAT8, strategy="channel"),
+    "float8 of a matrix": _scheme("naive-quantized", **_FLOAT8, strategy="tensor"),
+    "float8 in blocks": _scheme("float-quantized", **_FLOAT8, strategy="block", block_structure=[16, 32]),
+    "block fp8": (block_fp8(16, 32), {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [16, 32]}),
+}
+"""Ways to quantize into numbers of eight bits."""
+
+ALL: Mapping[str, tuple[Packing, dict[str, Any]]] = {**SCHEMES, **NUMBERS}

@@ -15,7 +15,8 @@ from headrace_engine.backends.cpu.weights.storage import Storage, all_rows, quan
 from headrace_engine.config import ComputeDtype
 from headrace_engine.models.files import BEYOND_FLOAT16, ModelFiles, StoredTensor, TensorInfo
 from headrace_engine.models.mapped import map_tensor
-from headrace_engine.models.quantized_rows import QuantizedType, quantized_type
+from headrace_engine.models.quantized_rows import QuantizedType
+from headrace_engine.models.table_rows import row_type
 from headrace_engine.native import Dtype, Format
 
 _TYPES = {ComputeDtype.FLOAT32: "F32", ComputeDtype.BFLOAT16: "BF16", ComputeDtype.FLOAT16: "F16"}
@@ -63,7 +64,7 @@ def written(info: TensorInfo, storage: Storage) -> WrittenTensor:
     kind = storage.quantizes(info.name) if len(info.shape) == 2 else None
     if kind is not None:
         return _coded(info, kind, storage.group)
-    stored, coded = info.stored, quantized_type(info.stored.storage)
+    stored, coded = info.stored, row_type(info.stored.storage)
     if coded is not None:
         shape = (stored.shape[0], coded.row_bytes(stored.shape[1]))
         return WrittenTensor(coded.name, "U8", shape, _unchanged(stored))

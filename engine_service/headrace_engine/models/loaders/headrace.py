@@ -24,7 +24,7 @@ from headrace_engine.models.loaders.json_files import parse_object
 from headrace_engine.models.loaders.opening import ARCHIVE
 from headrace_engine.models.loaders.safetensors import MAX_DIMENSIONS, read_header, value_bytes
 from headrace_engine.models.loaders.shards import Checkpoint
-from headrace_engine.models.quantized_rows import quantized_type
+from headrace_engine.models.table_rows import row_type
 
 PARAM_SUFFIX = ".asparam"
 MANIFEST, MANIFEST_SUM = "manifest.json", "manifest.crc32"
@@ -120,7 +120,7 @@ def _tensor(stored: StoredTensor, described: Any) -> StoredTensor:
     if not isinstance(described, dict):
         raise stored.error("has no description in the manifest")
     storage, shape = described.get("storage"), described.get("shape")
-    if not isinstance(storage, str) or (quantized_type(storage) is None and storage not in FLOATS):
+    if not isinstance(storage, str) or (row_type(storage) is None and storage not in FLOATS):
         raise stored.error(f"has storage {shown(storage)}, which this format does not have")
     if not isinstance(shape, list) or not all(type(each) is int and 0 < each < 2**31 for each in shape):
         raise stored.error(f"has shape {shown(shape)}, not a list of sizes")
@@ -135,7 +135,7 @@ def _tensor(stored: StoredTensor, described: Any) -> StoredTensor:
 
 
 def _nbytes(tensor: StoredTensor) -> int:
-    coded = quantized_type(tensor.storage)
+    coded = row_type(tensor.storage)
     if coded is None:
         return tensor.elements * value_bytes(tensor.storage)
     if len(tensor.shape) != 2:

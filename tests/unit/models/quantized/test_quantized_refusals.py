@@ -56,7 +56,10 @@ def refused_weights(path: Path) -> str:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"quant_method": "hqq"}, "quant_method = 'hqq' is not supported; supported are awq, gptq"),
+        (
+            {"quant_method": "hqq"},
+            "quant_method = 'hqq' is not supported; supported are awq, compressed-",
+        ),
         ({"quant_method": None}, "quant_method is absent"),
         ({"bits": 3}, "bits = 3 is not supported; supported are 4"),
         ({"bits": True}, "bits = True is not supported"),

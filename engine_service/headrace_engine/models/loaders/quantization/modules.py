@@ -10,6 +10,7 @@ from headrace_engine.models.config_fields import ConfigFields
 from headrace_engine.models.files import Assembly, StoredTensor
 from headrace_engine.models.mapped import map_tensor
 from headrace_engine.models.quantized_rows import GROUPS, QuantizedType
+from headrace_engine.models.table_rows import TableType
 
 SCALES = ("F16", "BF16", "F32")
 """Storage types of scales."""
@@ -71,12 +72,37 @@ class Modules:
 
 
 def matrix(
-    module: str, kind: QuantizedType, shape: tuple[int, int], layout: str, parts: Sequence[StoredTensor], group: int
+    module: str,
+    kind: QuantizedType | TableType,
+    shape: tuple[int, int],
+    layout: str,
+    parts: Sequence[StoredTensor],
+    group: int,
+    height: int = 1,
 ) -> StoredTensor:
     """Return the matrix of a module, [outputs, inputs], as it is assembled from parts, the codes first."""
     codes, nbytes = parts[0], shape[0] * kind.row_bytes(shape[1])
-    made = Assembly(layout, tuple(parts), group)
+    made = Assembly(layout, tuple(parts), group, height=height)
     return StoredTensor(f"{module}.weight", kind.name, shape, codes.file, codes.offset, nbytes, assembly=made)
+
+
+def numbers_matrix(module: str, codes: StoredTensor, scales: StoredTensor, group: int, height: int) -> StoredTensor:
+    """Return a matrix of numbers of eight bits (e4m3), with a scale for so many inputs and outputs."""
+    outputs, inputs = codes.shape
+    group = group if group < inputs else 0
+    return matrix(module, TableType("E4M3", group), (outputs, inputs), "E4M3", (codes, scales), group, height)
+
+
+def block_sizes(fields: ConfigFields, name: str) -> tuple[int, int]:
+    """Return how many inputs and how many outputs a block has, which files name in the other order.
+
+    Raises:
+        BadModel: the field is no list of two sizes.
+    """
+    sizes = fields.get(name)
+    if not isinstance(sizes, list) or len(sizes) != 2 or any(type(each) is not int or each < 1 for each in sizes):
+        raise fields.error(name, "must list two sizes of a block")
+    return sizes[1], sizes[0]
 
 
 def read_group(fields: ConfigFields, name: str = "group_size") -> int:

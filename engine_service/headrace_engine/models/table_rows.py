@@ -1,0 +1,93 @@
+"""Rows of weights as codes of a table of numbers, with scales: a weight is scale · table[code].
+
+Such rows are not multiplied as they are: they are written out as numbers, rounded to the number format of the model. A
+row is its codes, then its scales in float32; two codes of 4 bits share a byte, the first in its lower half.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from headrace_engine.models.quantized_rows import QuantizedType, quantized_type
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Bytes = NDArray[np.uint8]
+    Floats = NDArray[np.float32]
+
+_NAME = re.compile(r"(E4M3)-(\d{1,10})")
+
+
+@dataclass(frozen=True, slots=True)
+class TableType:
+    """One storage type.
+
+    Attributes:
+        table: name of the table.
+        group: number of weights per scale; 0: a whole row.
+    """
+
+    table: str
+    group: int
+    bits: int = 8
+    has_offsets: bool = False
+    zero: int = 0
+
+    @property
+    def name(self) -> str:
+        """Its name as a tensor's storage."""
+        return f"{self.table}-{self.group}"
+
+    def scales(self, inputs: int) -> int:
+        """Return the number of scales of a row."""
+        return -(-inputs // (self.group or inputs))
+
+    def row_bytes(self, inputs: int) -> int:
+        """Return the bytes of a row."""
+        return -(-inputs * self.bits // 8) + 4 * self.scales(inputs)
+
+    def joined(self, packed: Bytes, scales: Floats, offsets: Floats | None) -> Bytes:
+        """Return rows as bytes: packed codes [rows, bytes] and scales [rows, scales]; there are no offsets."""
+        import numpy as np
+
+        assert offsets is None
+        return np.concatenate([packed, np.ascontiguousarray(scales, "<f4").view(np.uint8)], axis=1)
+
+    def floats(self, rows: Bytes, inputs: int) -> Floats:
+        """Return the weights of rows as bytes, [rows, inputs]."""
+        import numpy as np
+
+        width = -(-inputs * self.bits // 8)
+        scales = np.ascontiguousarray(rows[:, width:]).view("<f4")
+        weights: Floats = _e4m3()[rows[:, :width]]
+        weights *= np.repeat(scales, self.group or inputs, 1)[:, :inputs]
+        return weights
+
+
+@lru_cache
+def table_type(storage: str) -> TableType | None:
+    """Return the type of a storage name; None: it is another kind of storage."""
+    match = _NAME.fullmatch(storage)
+    return None if match is None else TableType(match[1], int(match[2]))
+
+
+def row_type(storage: str) -> QuantizedType | TableType | None:
+    """Return the type of rows of codes of a storage name; None: it is another kind of storage."""
+    return quantized_type(storage) or table_type(storage)
+
+
+@lru_cache
+def _e4m3() -> Floats:
+    """Return the numbers of eight bits with four of exponent, bias 7, and no infinities."""
+    import numpy as np
+
+    codes = np.arange(256, dtype=np.uint32)
+    exponents, fractions = (codes >> 3 & 15).astype(np.int32), (codes & 7).astype(np.float64) / 8
+    sizes = np.where(exponents == 0, np.ldexp(fractions, -6), np.ldexp(1 + fractions, exponents - 7))
+    sizes[(codes & 127) == 127] = np.nan
+    return np.where(codes < 128, sizes, -sizes).astype(np.float32)
