@@ -17,6 +17,7 @@ from headrace import Client
 from headrace._transport.aio_transport import AsyncTransport, for_asyncio
 from headrace._transport.transport import open_transport
 from headrace_proto.wire.transport import SessionTransport, Transport
+from native.build import BUILD_LIMIT
 from support.backends.isa_levels import lowest
 from support.contract.loop_client import LoopThread, loop_client
 from support.contract.places import (
@@ -110,6 +111,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         paths = paths_of(Path(metafunc.module.__file__).name, metafunc.function.__name__)
         paths += (SIM,) * (metafunc.definition.get_closest_marker("sim") is not None)
         metafunc.parametrize("place", paths, indirect=True, scope="session")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first test on the simulator may have to build it, which a busy machine takes long for."""
+    for item in items:
+        call = getattr(item, "callspec", None)
+        if call is not None and call.params.get("place") == SIM:
+            item.add_marker(pytest.mark.timeout(BUILD_LIMIT))
 
 
 @pytest.fixture(scope="session")

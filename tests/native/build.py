@@ -11,6 +11,8 @@ from headrace_engine.environment import NATIVE_VARIABLE
 
 ROOT = Path(__file__).parents[2]
 NVCC = os.environ.get("CUDACXX", "nvcc")
+BUILD_LIMIT = 1500
+"""Seconds that a test may take which builds something first."""
 HAS_NVCC = shutil.which(NVCC) is not None
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from headrace_engine.environment import NATIVE_VARIABLE
 from headrace_engine.native import Cpu, Isa, Native, choose_isa, load
-from native.build import HAS_NVCC, build_native, cmake
+from native.build import BUILD_LIMIT, HAS_NVCC, build_native, cmake
 from native.samplers import DeviceSampler, ProgramSampler, Samplers
 from native.sim_runs import SHAPE
 from support.backends.isa_levels import NAMES as ISA_NAMES
@@ -21,9 +21,6 @@ from support.models.tiny_models import make_tiny_llama
 from support.sim.device import SimDevice
 
 SANITIZE = "-O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
-
-BUILD_LIMIT = 1500
-"""Seconds that a test may take which builds something first."""
 
 
 def sim_option() -> str:
