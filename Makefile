@@ -23,7 +23,7 @@ PYTEST := $(BIN)/pytest
 PARTS := unit native conformance e2e packaging
 FORMATTED := $(shell git ls-files 'csrc/*.h' 'csrc/*.cpp' 'csrc/*.cu' 'tests/native/*.cpp' 2>/dev/null)
 
-.PHONY: help run test check format proto-baseline native soak fields folders models images compose-test bench-service bench-streams bench-scheduling bench-accuracy bench-prefix bench-routing bench-startup bench-cpu bench-soak cuda-all gpu-bench gpu-check clean $(addprefix test-,$(PARTS))
+.PHONY: help run test check format proto-baseline native soak fields folders model-configs models images compose-test bench-service bench-streams bench-scheduling bench-accuracy bench-prefix bench-routing bench-startup bench-cpu bench-soak cuda-all gpu-bench gpu-check clean $(addprefix test-,$(PARTS))
 
 help:  ## list the tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -125,6 +125,9 @@ fields: $(VENV)/.tests  ## make from the wire contract what is written of the fi
 
 folders:  ## write the table of folders in ARCHITECTURE.md
 	$(PYTHON) deploy/folder_table.py
+
+model-configs: $(VENV)/.tests  ## write what becomes of the configs of published models into docs/model-configs.md
+	PYTHONPATH=tests $(BIN)/python -m support.models.real_configs
 
 proto-baseline:  ## accept the wire contract as it stands as the one that later changes must not break
 	cd proto && ../$(BIN)/buf build -o baseline.binpb

@@ -151,6 +151,13 @@ def block_fp8(high: int, wide: int) -> Packing:
     return packed
 
 
+def fbgemm_fp8(weight: Tensor) -> Packed:
+    """FBGEMM's FP8: a scale for each output, by which transformers multiplies what torch's `_scaled_mm` computes."""
+    scales = weight.abs().amax(1, keepdim=True) / 448
+    codes = (weight / scales).to(torch.float8_e4m3fn)
+    return {"weight": codes, "weight_scale": scales}, codes.float() * scales
+
+
 def _words(values: Tensor, bits: int) -> Tensor:
     """Pack along the first dimension, lowest bits first, into int32."""
     words = torch.zeros(len(values) * bits // 32, values.shape[1], dtype=torch.int64)
@@ -219,6 +226,7 @@ NUMBERS: Mapping[str, tuple[Packing, dict[str, Any]]] = {
     "float8": _scheme("float-quantized", **_FLOAT8, strategy="channel"),
     "float8 of a matrix": _scheme("naive-quantized", **_FLOAT8, strategy="tensor"),
     "float8 in blocks": _scheme("float-quantized", **_FLOAT8, strategy="block", block_structure=[16, 32]),
+    "fbgemm fp8": (fbgemm_fp8, {"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}),
     "block fp8": (block_fp8(16, 32), {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [16, 32]}),
 }
 """Ways to quantize into numbers of eight bits."""

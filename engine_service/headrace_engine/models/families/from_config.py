@@ -41,6 +41,8 @@ def decoder_from_config(
     Raises:
         BadModel: a field is absent, of the wrong type or not supported; names it.
     """
+    if not config.flag("is_causal", True):
+        raise config.error("is_causal", "is not supported: here attention looks at no later position")
     hidden, heads = config.integer("hidden_size"), config.integer("num_attention_heads")
     head_dim = _head_dim(config, hidden, heads, head_dim)
     check_width(config, "num_attention_heads", heads, head_dim)

@@ -66,7 +66,7 @@ def open_checkpoint(
     """
     raw = read_object(directory / CONFIG, _LONGEST_CONFIG)
     config = ConfigFields(raw, CONFIG)
-    architecture, warnings = _architecture(config)
+    architecture, warnings = read_architecture(config)
     spec = family_of(architecture, CONFIG).from_config[architecture](config)
     stored = Replaced(dict(checkpoint.tensors)) if rewritten else replace_quantized(config, checkpoint.tensors)
     bound = _bind(spec, stored, [name for name, _, _ in checkpoint.headers], storages)
@@ -90,7 +90,12 @@ def open_checkpoint(
     )
 
 
-def _architecture(config: ConfigFields) -> tuple[str, list[str]]:
+def read_architecture(config: ConfigFields) -> tuple[str, list[str]]:
+    """Return the name of a config's architecture, and warnings about code that is not run.
+
+    Raises:
+        BadModel: it is not supported.
+    """
     names = config.get("architectures")
     if not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str):
         raise config.error("architectures", "must be a list of one name")

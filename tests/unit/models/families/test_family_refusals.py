@@ -11,6 +11,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("Gemma2ForCausalLM", {"use_bidirectional_attention": True}, "use_bidirectional_attention = True"),
     ("Gemma3ForCausalLM", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping = 50.0"),
     ("Gemma3ForCausalLM", {"hidden_activation": "relu2"}, "hidden_activation = 'relu2'"),
+    ("Qwen2ForCausalLM", {"is_causal": False}, "is_causal = False is not supported"),
     ("Glm4ForCausalLM", {"head_dim": 16, "partial_rotary_factor": 0.2}, "partial_rotary_factor = 0.2"),
     ("Glm4ForCausalLM", {"sliding_window": 128}, "sliding_window = 128"),
     ("GraniteForCausalLM", {"logits_scaling": 0}, "logits_scaling = 0"),

@@ -1,4 +1,4 @@
-"""FP8 in the manner of DeepSeek: numbers of eight bits (e4m3), with a scale for each block, or one for a matrix."""
+"""Numbers of eight bits (e4m3): in blocks, as DeepSeek has them, with a scale for each output, or one for a matrix."""
 
 from __future__ import annotations
 
@@ -26,18 +26,31 @@ def read_fp8(fields: ConfigFields, tensors: Mapping[str, StoredTensor]) -> Repla
     check_only(fields, "activation_scheme", ("dynamic", "static"), "dynamic")
     check_unset(fields, "kv_cache_scheme", "dequantize")
     modules, dropped = Modules(tensors), 0
-    for suffix in ("weight_scale_inv", "weight_scale"):
-        for module in modules.having(suffix):
-            codes = modules.take(module, "weight")
-            outputs, inputs = check_matrix(codes, ("F8_E4M3",))
-            scales = modules.take(module, suffix)
-            if suffix == "weight_scale":
-                check(scales, SCALES, scales.shape if scales.elements == 1 else (1,))
-                group, height = 0, outputs
-            else:
-                group, height = block_sizes(fields, "weight_block_size")
-                check(scales, SCALES, (count_groups(outputs, height), count_groups(inputs, group)))
-            modules.put(module, numbers_matrix(module, codes, scales, group, height))
-            dropped += modules.take_if_there(module, "input_scale") is not None
+    for module in modules.having("weight_scale_inv"):
+        group, height = block_sizes(fields, "weight_block_size")
+        _put(modules, module, "weight_scale_inv", group, height)
+        dropped += modules.take_if_there(module, "input_scale") is not None
+    for module in modules.having("weight_scale"):
+        _put(modules, module, "weight_scale", 0, 0)
+        dropped += modules.take_if_there(module, "input_scale") is not None
     used = f"not used, since activations are not quantized by the file: {dropped} scales"
     return Replaced(modules.rest, (used,) if dropped else ())
+
+
+def read_fbgemm_fp8(fields: ConfigFields, tensors: Mapping[str, StoredTensor]) -> Replaced:
+    """Read a checkpoint of FBGEMM, which has a scale for each output; see `replace_quantized`."""
+    modules = Modules(tensors)
+    for module in modules.having("weight_scale"):
+        _put(modules, module, "weight_scale", 0, 1)
+    return Replaced(modules.rest)
+
+
+def _put(modules: Modules, module: str, suffix: str, group: int, height: int) -> None:
+    """Put one matrix in place of a module's codes and scales; a height or group of 0: all outputs or inputs share."""
+    codes, scales = modules.take(module, "weight"), modules.take(module, suffix)
+    outputs, inputs = check_matrix(codes, ("F8_E4M3",))
+    if height:
+        check(scales, SCALES, (count_groups(outputs, height), count_groups(inputs, group)))
+    else:
+        check(scales, SCALES, scales.shape if scales.elements == 1 else (1,))
+    modules.put(module, numbers_matrix(module, codes, scales, group, height or outputs))
