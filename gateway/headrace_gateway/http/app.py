@@ -20,6 +20,10 @@ from headrace_gateway.http.generation import Generations
 from headrace_gateway.http.metrics import Metrics
 from headrace_gateway.http.openai import chat, completions, embeddings, models
 from headrace_gateway.http.openai.errors import ErrorAnswer, OpenAiErrors
+from headrace_gateway.http.openai.responses import events
+from headrace_gateway.http.openai.responses.answer import Response
+from headrace_gateway.http.openai.responses.request import ResponseRequest
+from headrace_gateway.http.openai.responses.routes import Deleted, Responses
 from headrace_gateway.http.openapi import OpenApi, Operation
 from headrace_gateway.http.probes import Probes
 
@@ -50,6 +54,12 @@ _OPENAI = (
         embeddings.EmbeddingRequest,
         error=ErrorAnswer,
     ),
+    Operation("/v1/responses", "post", "Create a response.", Response, ResponseRequest, events.TextDelta, ErrorAnswer),
+    Operation(
+        "/v1/responses/{name}", "get", "Tell of a stored response.", Response, None, events.TextDelta, ErrorAnswer
+    ),
+    Operation("/v1/responses/{name}", "delete", "Forget a stored response.", Deleted, error=ErrorAnswer),
+    Operation("/v1/responses/{name}/cancel", "post", "End a response.", Response, error=ErrorAnswer),
     Operation("/v1/models", "get", "List the models that run.", models.ModelList, error=ErrorAnswer),
     Operation("/v1/models/{name}", "get", "Tell of a model.", models.Model, error=ErrorAnswer),
 )
@@ -89,7 +99,12 @@ def application(generations: Generations, calls: LiveCalls, probes: Probes) -> A
     """
     client, intake, openai_form = generations.client, Intake(), OpenAiErrors()
     listed, conversations = models.Models(client), messages.Messages(generations)
+    responses = Responses(generations)
     handlers: dict[str, Handler] = {
+        "/v1/responses": responses.create,
+        "/v1/responses/{name}/cancel": responses.cancel,
+        "get /v1/responses/{name}": responses.retrieve,
+        "delete /v1/responses/{name}": responses.delete,
         "/v1/chat/completions": chat.Chat(generations),
         "/v1/completions": completions.Completions(generations),
         "/v1/embeddings": embeddings.Embeddings(client),
@@ -104,10 +119,10 @@ def application(generations: Generations, calls: LiveCalls, probes: Probes) -> A
         return Endpoint(handler, form, calls, intake)
 
     routes = [
-        Route(one.path.replace("}", ":path}"), endpoint(handlers[one.path], form), methods=[one.method.upper()])
+        Route(_pattern(one.path), endpoint(handler, form), methods=[one.method.upper()])
         for operations, form in ((_OPENAI, openai_form), (_ANTHROPIC, AnthropicErrors()), (_OWN, openai_form))
         for one in operations
-        if one.path in handlers
+        if (handler := handlers.get(one.path) or handlers.get(f"{one.method} {one.path}")) is not None
     ]
     routes += [
         Route("/healthz", probes.alive, methods=["GET"]),
@@ -115,6 +130,11 @@ def application(generations: Generations, calls: LiveCalls, probes: Probes) -> A
         Route("/openapi.json", endpoint(OpenApi((*_OPENAI, *_ANTHROPIC, *_OWN))), methods=["GET"]),
     ]
     return Router(routes, redirect_slashes=False, default=endpoint(_nothing))
+
+
+def _pattern(path: str) -> str:
+    """Return a path as starlette matches it: a name at its end may have slashes, as those of models do."""
+    return path.replace("}", ":path}") if path.endswith("models/{name}") else path
 
 
 async def _nothing(exchange: Exchange) -> None:

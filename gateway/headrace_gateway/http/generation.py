@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -70,10 +70,14 @@ class Generations:
 
     Args:
         client: the gateway's own client.
+
+    Attributes:
+        on_close: awaited when it closes.
     """
 
     def __init__(self, client: AsyncClient) -> None:
         self.client = client
+        self.on_close: list[Callable[[], Awaitable[None]]] = []
         self._releases: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
@@ -96,14 +100,20 @@ class Generations:
             try:
                 yield queue
             finally:
-                task = asyncio.create_task(self._release(handle), name="headrace-http-release")
-                self._releases.add(task)
-                task.add_done_callback(self._releases.discard)
+                self.release(handle)
         except HeadraceError as error:
             raise failure_of(error, names) from None
 
+    def release(self, handle: str) -> None:
+        """Release a request, in the background."""
+        task = asyncio.create_task(self._release(handle), name="headrace-http-release")
+        self._releases.add(task)
+        task.add_done_callback(self._releases.discard)
+
     async def close(self) -> None:
         """Wait for the releases in progress."""
+        for close in self.on_close:
+            await close()
         while self._releases:
             await asyncio.wait(self._releases)
 

@@ -1,0 +1,1 @@
+"""OpenAI's responses: answers that may be stored, read again by position, and cancelled."""

@@ -1,0 +1,161 @@
+"""Bodies of responses to create, and what they become."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from headrace_gateway.http.failures import invalid
+from headrace_gateway.http.openai import fields
+
+HARMLESS: dict[str, Any] = {name: None for name in fields.HARMLESS if name not in ("store", "metadata")} | {
+    "service_tier": ("auto", "default"),
+    "include": ([],),
+    "parallel_tool_calls": None,
+    "tools": ([],),
+    "tool_choice": ("auto", "none"),
+    "truncation": ("disabled",),
+}
+"""Values of fields that change nothing here; None: any value."""
+
+_NO_TOOLS = ": calls of tools are not parsed"
+REFUSED = {
+    "tools": _NO_TOOLS,
+    "tool_choice": _NO_TOOLS,
+    "max_tool_calls": _NO_TOOLS,
+    "conversation": ": continue a stored response with previous_response_id",
+    "context_management": "",
+    "include": "",
+    "moderation": "",
+    "prompt": "",
+    "reasoning": "",
+    "top_logprobs": "",
+    "truncation": "",
+}
+"""Fields that are not supported, and why."""
+
+NAMES = fields.NAMES | {"max_new_tokens": "max_output_tokens", "response_format": "text.format", "messages": "input"}
+"""What the API calls fields of the wire contract, where it has another name."""
+
+
+class Part(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A part of a message. Only texts are supported."""
+
+    type: str
+    text: str | None = None
+    annotations: list[Any] | None = None
+    logprobs: list[Any] | None = None
+    image_url: Any = None
+    file_id: Any = None
+    file_data: Any = None
+    filename: Any = None
+    detail: Any = None
+    input_audio: Any = None
+
+
+class Item(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A message, given or as a response had it."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[Part]
+    type: Literal["message"] = "message"
+    id: str | None = None
+    status: str | None = None
+    phase: None = None
+
+
+class Format(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What the answer must look like."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    name: str | None = None
+    schema: dict[str, Any] | None = None
+    description: str | None = None
+    strict: bool | None = None
+
+    def config(self) -> dict[str, Any] | None:
+        """Return it as the generation config has it; None: free text. Raises Failure: it lacks its schema."""
+        if (self.schema is None) is (self.type == "json_schema"):
+            raise invalid("text.format.schema", f"is {'missing' if self.schema is None else 'of no use'}")
+        if self.schema is not None:
+            return {"type": "json_schema", "json_schema": self.schema}
+        return None if self.type == "text" else {"type": self.type}
+
+
+class TextConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """How to write the answer."""
+
+    format: Format | None = None
+    verbosity: None = None
+
+
+class ResponseRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A response to create. Those from `seed` on are Headrace's own."""
+
+    model: str
+    input: str | list[Item]
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    text: TextConfig | None = None
+    metadata: dict[str, str] | None = None
+    stream: bool = False
+    stream_options: dict[Literal["include_obfuscation"], Literal[False]] | None = None
+    background: bool = False
+    store: bool | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    ignore_eos: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+    @property
+    def stored(self) -> bool:
+        """True if the response is kept for later."""
+        return self.background or bool(self.store)
+
+    def messages(self) -> list[dict[str, Any]]:
+        """Return the messages of the input. Raises Failure: a part is no text."""
+        if isinstance(self.input, str):
+            return [{"role": "user", "content": self.input}]
+        return [_message(item, f"input[{number}]") for number, item in enumerate(self.input)]
+
+    def prompt(self, before: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the prompt: instructions, the conversation before, and the input."""
+        first = [] if self.instructions is None else [{"role": "system", "content": self.instructions}]
+        return {"messages": [*first, *before, *self.messages()], "template_variables": self.chat_template_kwargs}
+
+    def config(self) -> dict[str, Any]:
+        """Return the generation config. Raises Failure: fields do not fit each other."""
+        if self.background and self.store is False:
+            raise invalid("store", "is false with background: what runs in the background is stored")
+        form = None if self.text is None or self.text.format is None else self.text.format.config()
+        return {
+            "max_new_tokens": self.max_output_tokens,
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "seed": self.seed,
+            "stop_words": [self.stop] if isinstance(self.stop, str) else self.stop,
+            "top_k": self.top_k,
+            "min_p": self.min_p,
+            "ignore_eos": self.ignore_eos,
+            "response_format": form,
+        }
+
+
+def _message(item: Item, path: str) -> dict[str, Any]:
+    role = "system" if item.role == "developer" else item.role
+    if isinstance(item.content, str):
+        return {"role": role, "content": item.content}
+    parts = [_text(part, f"{path}.content[{number}]") for number, part in enumerate(item.content)]
+    return {"role": role, "content": "".join(parts)}
+
+
+def _text(part: Part, path: str) -> str:
+    if part.type not in ("input_text", "output_text", "text") or part.text is None:
+        raise invalid(path, f'of type "{part.type[:32]}" is not supported: only texts are', "unsupported_value")
+    return part.text

@@ -1,0 +1,222 @@
+"""`/v1/responses`."""
+
+from __future__ import annotations
+
+import time
+from http import HTTPStatus
+from typing import Any, Literal
+
+import msgspec
+from headrace.errors import HeadraceError
+from headrace.fields import Lease
+from headrace.types import RequestInfo
+
+from headrace_gateway.http.bodies import struct_of, without_effect
+from headrace_gateway.http.exchange import Exchange
+from headrace_gateway.http.failures import Failure, failure_of, invalid
+from headrace_gateway.http.generation import Generations, Text
+from headrace_gateway.http.openai.responses.answer import Response, request_id_of, response_of
+from headrace_gateway.http.openai.responses.events import Events
+from headrace_gateway.http.openai.responses.request import HARMLESS, NAMES, REFUSED, ResponseRequest
+from headrace_gateway.http.openai.responses.store import KEEP_SECONDS, Followed, Logged, Source, Store, pieces_of
+
+_LEASE: Lease = {"running": 0, "ended": KEEP_SECONDS}
+"""A stored response runs and is kept whether or not a gateway reads it."""
+
+
+class Deleted(msgspec.Struct):
+    """A response was deleted."""
+
+    id: str
+    object: Literal["response"] = "response"
+    deleted: Literal[True] = True
+
+
+class Responses:
+    """Creates responses, and tells of stored ones.
+
+    Args:
+        generations: starts requests.
+    """
+
+    def __init__(self, generations: Generations) -> None:
+        self._generations = generations
+        self._client = generations.client
+        self._store = Store(generations.release)
+        generations.on_close.append(self._store.close)
+
+    async def create(self, exchange: Exchange) -> None:
+        """Create one."""
+        body = await exchange.body()
+        request = struct_of(ResponseRequest, without_effect(body, HARMLESS, REFUSED))
+        prompt, config = request.prompt(self._before(request.previous_response_id)), request.config()
+        async with exchange.attended():
+            if request.stored:
+                await self._stored(exchange, request, prompt, config, len(msgspec.json.encode(body)))
+                return
+            async with self._generations.started(request.model, prompt, config, NAMES) as queue:
+                passing = _Passing(queue, _begun(request, queue.request))
+                await _answer(exchange, request.stream, passing)
+
+    async def retrieve(self, exchange: Exchange) -> None:
+        """Answer with one that is stored, or stream what of it comes after an event."""
+        name, query = exchange.request.path_params["name"], exchange.request.query_params
+        stream, after = _flag(query.get("stream")), _number(query.get("starting_after"))
+        async with exchange.attended():
+            source, running = await self._find(name)
+            if stream:
+                await _stream(exchange, source, after)
+            elif running:
+                await exchange.answer(source.response)
+            elif isinstance(source, Followed):
+                await exchange.answer(source.ended())
+            else:
+                await exchange.answer(await _whole(source))
+
+    async def cancel(self, exchange: Exchange) -> None:
+        """End one, and answer with what there is of it."""
+        async with exchange.attended():
+            source, _ = await self._find(exchange.request.path_params["name"])
+            try:
+                await self._client.stop_request(source.accepted.handle)
+            except HeadraceError as error:
+                raise failure_of(error, NAMES) from None
+            await exchange.answer(await _whole(source))
+
+    async def delete(self, exchange: Exchange) -> None:
+        """Forget one."""
+        name = exchange.request.path_params["name"]
+        async with exchange.attended():
+            source, _ = await self._find(name)
+            if self._store.find(name) is None:
+                self._generations.release(source.accepted.handle)
+            self._store.drop(name)
+            await exchange.answer(Deleted(name))
+
+    async def _stored(
+        self, exchange: Exchange, request: ResponseRequest, prompt: Any, config: dict[str, Any], size: int
+    ) -> None:
+        self._store.reserve(exchange.caller, size)
+        try:
+            _, queue = await self._client.start_request(request.model, **prompt, **config, lease=_LEASE)
+        except BaseException as error:
+            self._store.give_back(exchange.caller, size)
+            if isinstance(error, HeadraceError):
+                raise failure_of(error, NAMES) from None
+            raise
+        conversation = prompt["messages"][0 if request.instructions is None else 1 :]
+        followed = Followed(queue, _begun(request, queue.request), conversation)
+        self._store.add(followed, exchange.caller, size)
+        if request.background and not request.stream:
+            await exchange.answer(followed.response)
+            return
+        try:
+            await _answer(exchange, request.stream, followed)
+        except BaseException:
+            if not request.background:
+                self._store.drop(followed.response.id)  # Its caller has left, or it has failed.
+            raise
+
+    def _before(self, response_id: str | None) -> list[dict[str, Any]]:
+        """Return the conversation that a response ends."""
+        if response_id is None:
+            return []
+        found = self._store.find(response_id)
+        if found is None:
+            text = f'= "{response_id[:64]}" is not stored in this gateway: send the whole conversation as input'
+            field = "previous_response_id"
+            raise Failure(HTTPStatus.NOT_FOUND, f"{field} {text}", "response_not_found", field)
+        if not found.over or not (output := found.ended().output):
+            raise invalid("previous_response_id", "names a response that has not ended well")
+        return [*found.messages, {"role": "assistant", "content": output[0].content[0].text}]
+
+    async def _find(self, name: str) -> tuple[Source, bool]:
+        """Return a stored response, and whether it runs.
+
+        Raises:
+            Failure: 404, there is none.
+        """
+        followed = self._store.find(name)
+        if followed is not None:
+            return followed, not followed.over
+        try:
+            info = await self._client.get_request(request_id=request_id_of(name)[:128] or "-")
+        except HeadraceError as error:
+            failure = failure_of(error, NAMES)
+            if failure.code is HTTPStatus.NOT_FOUND:
+                text = f'no response "{name[:64]}" is stored'
+                failure = Failure(HTTPStatus.NOT_FOUND, text, "response_not_found", "response_id")
+            raise failure from None
+        response = response_of(info.request, _arrival(info), store=True)
+        return Logged(self._client, info, response), not all(one.status.terminal for one in info.sequences)
+
+
+class _Passing:
+    """A response that is not stored. A `Source` that is read once."""
+
+    def __init__(self, queue: Any, response: Response) -> None:
+        self._queue, self.response, self.accepted, self.said = queue, response, queue.request, Text()
+
+    def pieces(self, first: int) -> Any:
+        """Yield all."""
+        return pieces_of(self._queue, self.said)
+
+
+async def _answer(exchange: Exchange, stream: bool, source: Source) -> None:
+    if stream:
+        await _stream(exchange, source)
+    else:
+        await exchange.answer(await _whole(source), headers={"x-request-id": source.accepted.request_id})
+
+
+async def _whole(source: Source) -> Response:
+    """Return a response once it has ended."""
+    text = "".join([piece.text async for piece in source.pieces(0)])
+    return source.response.ended(source.said, text, source.accepted.prompt_token_count)
+
+
+async def _stream(exchange: Exchange, source: Source, after: int = -1) -> None:
+    """Send the events of a response after one. The last ones tell the whole text, also what came before."""
+    events = Events(exchange, source.response, after)
+    await exchange.begin_events({"x-request-id": source.accepted.request_id})
+    await events.begin()
+    text: list[str] = []
+    async for piece in source.pieces(events.first_token):
+        text.append(piece.text)
+        await events.text(piece.upto, piece.text, held=piece.held)
+    if events.first_token:
+        text = [piece.text async for piece in source.pieces(0)]
+    ended = source.response.ended(source.said, "".join(text), source.accepted.prompt_token_count)
+    await events.end(source.said.tokens, ended)
+    await exchange.end_events()
+
+
+def _begun(request: ResponseRequest, accepted: Any) -> Response:
+    return response_of(
+        accepted,
+        time.time(),
+        background=request.background,
+        store=request.stored,
+        instructions=request.instructions,
+        metadata=request.metadata or {},
+        previous_response_id=request.previous_response_id,
+    )
+
+
+def _arrival(info: RequestInfo) -> float:
+    times = [one.stat["arrival_time"] for one in info.sequences]
+    return (times[0] or 0.0) / 1000 if times else 0.0
+
+
+def _flag(text: str | None) -> bool:
+    if text not in (None, "true", "false"):
+        raise invalid("stream", "is neither true nor false")
+    return text == "true"
+
+
+def _number(text: str | None) -> int:
+    if text is None:
+        return -1
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise invalid("starting_after", "is no number of an event")
+    return int(text)

@@ -1,0 +1,219 @@
+"""Stored responses: followed by the gateway that started them, and readable from their logs through any other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, NamedTuple, Protocol
+
+from headrace import AsyncClient, AsyncResultQueue
+from headrace.errors import HeadraceError
+from headrace.types import AcceptedRequest, RequestInfo
+from headrace_proto.pure.faults import is_fault
+from headrace_proto.pure.host_shares import host_of
+from headrace_proto.pure.shares import Shares
+
+from headrace_gateway import status
+from headrace_gateway.faults import defect
+from headrace_gateway.http.callers import Caller
+from headrace_gateway.http.failures import Failure, failure_of, invalid, refusal_of
+from headrace_gateway.http.generation import Text
+from headrace_gateway.http.openai.responses.answer import Response
+from headrace_gateway.http.openai.responses.request import NAMES
+
+KEEP_SECONDS = 600.0
+"""Seconds for which a stored response is kept after its end."""
+
+MAX_BYTES = 256 << 20
+"""Maximum bytes that stored responses may take in a gateway, shared by hosts."""
+
+_FLAT = 64 << 10
+"""Bytes that a response counts for, beside its body."""
+
+
+class Piece(NamedTuple):
+    """A part of a text: of the tokens up to a position, or, `held`, held back until the end."""
+
+    upto: int
+    text: str
+    held: bool
+
+
+class Source(Protocol):
+    """Where a response is read from."""
+
+    response: Response
+    """The response as it began."""
+    accepted: AcceptedRequest
+    """Its request."""
+    said: Text
+    """What was read, and once all is, how it ended."""
+
+    def pieces(self, first: int) -> AsyncIterator[Piece]:
+        """Yield what there is from a position on, and what comes, to the end. Raises Failure."""
+
+
+async def pieces_of(queue: AsyncResultQueue, said: Text) -> AsyncIterator[Piece]:
+    """Read a queue to its end. Raises Failure."""
+    try:
+        async for elements in queue:
+            said.count(elements)
+            count = len(elements.ids_from_generate)
+            yield Piece(elements.position + count, elements.text, not count)
+        said.ended(queue)
+    except HeadraceError as error:
+        raise failure_of(error, NAMES) from None
+
+
+class Followed:
+    """A response that this gateway started, and reads to its end whoever else does: so it survives its engine.
+
+    Args:
+        queue: its queue.
+        response: the response as it began.
+        messages: its conversation.
+
+    Attributes:
+        messages: the conversation, for the next response of it.
+        task: reads it.
+    """
+
+    def __init__(self, queue: AsyncResultQueue, response: Response, messages: list[dict[str, Any]]) -> None:
+        self.response, self.accepted, self.messages = response, queue.request, messages
+        self.said = Text()
+        self._found: list[Piece] = []
+        self._failure: Failure | None = None
+        self._news = asyncio.Event()
+        self.task = asyncio.create_task(self._follow(queue), name="headrace-http-response")
+
+    @property
+    def over(self) -> bool:
+        """True once it has ended."""
+        return self.task.done()
+
+    def ended(self) -> Response:
+        """Return the response as it is after its end."""
+        if self._failure is not None:
+            return self.response.failed(self._failure.message, self._failure.reason)
+        text = "".join(piece.text for piece in self._found)
+        return self.response.ended(self.said, text, self.accepted.prompt_token_count)
+
+    async def pieces(self, first: int) -> AsyncIterator[Piece]:
+        """Yield what there is from a position on, and what comes."""
+        number = 0
+        while True:
+            while number < len(self._found):
+                piece, before = self._found[number], self._found[number - 1].upto if number else 0
+                if before < first < piece.upto:
+                    raise invalid("starting_after", "is no number of an event of this response")
+                if before >= first:
+                    yield piece
+                number += 1
+            if self._failure is not None:
+                raise self._failure
+            if self.over:
+                return
+            await self._news.wait()
+
+    async def _follow(self, queue: AsyncResultQueue) -> None:
+        try:
+            async for piece in pieces_of(queue, self.said):
+                self._found.append(piece)
+                self._notify()
+        except Failure as failure:
+            self._failure = failure
+        except BaseException as error:
+            if not is_fault(error):
+                raise
+            self._failure = refusal_of(defect("responses", error))
+        finally:
+            asyncio.get_running_loop().call_soon(self._notify)  # Once the task is done.
+
+    def _notify(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+
+class Logged:
+    """A response that another gateway started, read from its log.
+
+    Args:
+        client: reads it.
+        info: its request.
+        response: the response as it began.
+    """
+
+    def __init__(self, client: AsyncClient, info: RequestInfo, response: Response) -> None:
+        self.response, self.accepted, self.said = response, info.request, Text()
+        self._client, self._handle = client, info.handle
+
+    async def pieces(self, first: int) -> AsyncIterator[Piece]:
+        """Yield what there is from a position on, and what comes."""
+        try:
+            queue = await self._client.open_queue(self._handle, from_position=first)
+        except HeadraceError as error:
+            raise failure_of(error, NAMES) from None
+        self.said = Text(tokens=first)
+        async for piece in pieces_of(queue, self.said):
+            yield piece
+
+
+class Store:
+    """The responses that this gateway follows, each until some time after its end.
+
+    Args:
+        release: releases a request by its handle.
+    """
+
+    def __init__(self, release: Callable[[str], None]) -> None:
+        self._release = release
+        self._shares: Shares[str] = Shares(MAX_BYTES)
+        self._held: dict[str, tuple[Followed, str, int]] = {}
+
+    def find(self, response_id: str) -> Followed | None:
+        """Return a response; None if this gateway does not have it."""
+        held = self._held.get(response_id)
+        return None if held is None else held[0]
+
+    def reserve(self, caller: Caller, size: int) -> None:
+        """Set aside the room of a response, for `add` or `give_back`.
+
+        Args:
+            caller: whose it is.
+            size: bytes of its body.
+
+        Raises:
+            Failure: 429, its host has used up its share.
+        """
+        host = host_of(caller.peer)
+        if not self._shares.can_take(host, size + _FLAT):
+            why = self._shares.refusal(host, "bytes of stored responses", "this client's host has")
+            raise refusal_of(status.full_calls(why))
+        self._shares.take(host, size + _FLAT)
+
+    def give_back(self, caller: Caller, size: int) -> None:
+        """Give back the room of a response that was not started."""
+        self._shares.give_back(host_of(caller.peer), size + _FLAT)
+
+    def add(self, followed: Followed, caller: Caller, size: int) -> None:
+        """Keep a response, in the room set aside."""
+        name = followed.response.id
+        self._held[name] = followed, host_of(caller.peer), size + _FLAT
+        loop = asyncio.get_running_loop()
+        followed.task.add_done_callback(lambda _: loop.call_later(KEEP_SECONDS, self.drop, name))
+
+    def drop(self, response_id: str) -> None:
+        """Release a response and forget it, if it is here."""
+        held = self._held.pop(response_id, None)
+        if held is not None:
+            followed, host, cost = held
+            followed.task.cancel()
+            self._shares.give_back(host, cost)
+            self._release(followed.accepted.handle)
+
+    async def close(self) -> None:
+        """Stop following. What runs in the background goes on, and can be read through another gateway."""
+        tasks = [followed.task for followed, _, _ in self._held.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
