@@ -16,15 +16,13 @@ from headrace_gateway.http.openai import fields
 from headrace_gateway.http.openai.answering import concurrently, finish_of, usage_of
 from headrace_gateway.http.openai.messages import Message, messages_of
 from headrace_gateway.http.openai.token_texts import ChatLogprobs, TokenTexts
+from headrace_gateway.http.openai.tools import Make, Parting, Parts, Tool, ToolCall, as_given, machines_for
+from headrace_gateway.http.tools.choice import MACHINES, ToolParser
 
-_HARMLESS = fields.HARMLESS | {"tool_choice": ("none",), "modalities": (["text"],), "tools": ([],)}
-_NO_TOOLS = ": calls of tools are not parsed"
+_HARMLESS = fields.HARMLESS | {"modalities": (["text"],), "parallel_tool_calls": (True,)}
 _REFUSED = {
-    "tools": _NO_TOOLS,
-    "tool_choice": _NO_TOOLS,
-    "parallel_tool_calls": _NO_TOOLS,
-    "functions": _NO_TOOLS,
-    "function_call": _NO_TOOLS,
+    "functions": ": give tools",
+    "function_call": ": give tool_choice",
     "audio": "",
     "modalities": "",
     "prediction": "",
@@ -44,6 +42,14 @@ class ChatRequest(fields.Sampling, forbid_unknown_fields=True, kw_only=True):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    tools: list[Tool] | None = None
+    tool_choice: Literal["auto", "none"] | None = None
+    tool_parser: ToolParser | None = None
+
+    @property
+    def calls(self) -> bool:
+        """True if the model may call tools."""
+        return bool(self.tools) and self.tool_choice != "none"
 
     def prompt(self) -> dict[str, Any]:
         """Return the prompt, and how to render it."""
@@ -52,6 +58,7 @@ class ChatRequest(fields.Sampling, forbid_unknown_fields=True, kw_only=True):
             "add_generation_prompt": self.add_generation_prompt,
             "continue_final_message": self.continue_final_message,
             "template_variables": self.chat_template_kwargs,
+            "tools": as_given(self.tools) if self.calls else None,
         }
 
     def config(self) -> dict[str, Any]:
@@ -71,9 +78,10 @@ class ChatRequest(fields.Sampling, forbid_unknown_fields=True, kw_only=True):
 
 
 class Answer(msgspec.Struct):
-    """What the model says."""
+    """What the model says, and the tools that it calls."""
 
-    content: str
+    content: str | None
+    tool_calls: list[ToolCall] | msgspec.UnsetType = msgspec.UNSET
     role: Literal["assistant"] = "assistant"
     refusal: None = None
 
@@ -103,6 +111,7 @@ class Delta(msgspec.Struct, omit_defaults=True):
 
     role: str | None = None
     content: str | None = None
+    tool_calls: list[ToolCall] | None = None
 
 
 class ChunkChoice(msgspec.Struct):
@@ -140,19 +149,25 @@ class Chat:
         given = without_effect(await exchange.body(), _HARMLESS, _REFUSED)
         request = struct_of(ChatRequest, given)
         config = request.config()
+        make = await machines_for(self._generations.client, request.model, request.prompt(), request.tool_parser)
+        if make is MACHINES["mistral"]:
+            config["skip_special_tokens"] = False  # Its mark of calls is one.
         async with (
             exchange.attended(),
             self._generations.started(request.model, request.prompt(), config, request.names()) as queue,
         ):
-            answering = _Answering(exchange, request, queue, TokenTexts(self._generations.client, request.model))
+            texts = TokenTexts(self._generations.client, request.model)
+            answering = _Answering(exchange, request, queue, texts, make)
             await (answering.stream() if request.stream else answering.whole())
 
 
 class _Answering:
     """One answer in progress."""
 
-    def __init__(self, exchange: Exchange, request: ChatRequest, queue: AsyncResultQueue, texts: TokenTexts) -> None:
-        self._exchange, self._request, self._queue, self._texts = exchange, request, queue, texts
+    def __init__(
+        self, exchange: Exchange, request: ChatRequest, queue: AsyncResultQueue, texts: TokenTexts, make: Make
+    ) -> None:
+        self._exchange, self._request, self._queue, self._texts, self._make = exchange, request, queue, texts, make
         self._id = f"chatcmpl-{queue.request_id}"
         self._created = int(time.time())
         self._headers = {"x-request-id": queue.request_id}
@@ -173,12 +188,18 @@ class _Answering:
             return found
 
         texts = await concurrently(self._queue.choices, read)
-        choices = [
-            Choice(index, Answer(text.text), logprobs.get(index), finish_of(text)) for index, text in enumerate(texts)
-        ]
+        choices = [self._choice(index, text, logprobs.get(index)) for index, text in enumerate(texts)]
         usage = usage_of([self._queue], texts)
         answer = ChatCompletion(self._id, self._created, self._request.model, choices, usage)
         await self._exchange.answer(answer, headers=self._headers)
+
+    def _choice(self, index: int, text: Text, logprobs: ChatLogprobs | None) -> Choice:
+        parting = Parting(self._make)
+        parted = [*parting.feed(text.text), *parting.end()]
+        calls = [call for _, call in parted if call is not None]
+        said = "".join(part for part, _ in parted)
+        answer = Answer(said or None, calls) if calls else Answer(said)
+        return Choice(index, answer, logprobs, "tool_calls" if calls else finish_of(text))
 
     async def stream(self) -> None:
         """Answer as text comes."""
@@ -192,17 +213,25 @@ class _Answering:
         await self._exchange.end_events(b"data: [DONE]\n\n")
 
     async def _stream_one(self, index: int, queue: AsyncResultQueue) -> Text:
-        found = Text()
+        found, parting = Text(), Parting(self._make)
         async for elements in queue:
             found.count(elements)
             logprobs = None
             if self._request.logprobs and elements.ids_from_generate:
                 logprobs = await self._texts.chat(elements)
-            if elements.text or logprobs is not None:
-                await self._send(ChunkChoice(index, Delta(content=elements.text), logprobs))
+            await self._send_parts(index, parting.feed(elements.text), logprobs)
         found.ended(queue)
-        await self._send(ChunkChoice(index, Delta(), None, finish_of(found)))
+        await self._send_parts(index, parting.end(), None)
+        finish = "tool_calls" if parting.count else finish_of(found)
+        await self._send(ChunkChoice(index, Delta(), None, finish))
         return found
+
+    async def _send_parts(self, index: int, parts: Parts, logprobs: ChatLogprobs | None) -> None:
+        """Send what is new; log-probabilities with its first part, or alone where a call may be beginning."""
+        for text, call in parts or ([("", None)] if logprobs is not None else []):
+            delta = Delta(content=text) if call is None else Delta(tool_calls=[call])
+            await self._send(ChunkChoice(index, delta, logprobs))
+            logprobs = None
 
     async def _send(self, choice: ChunkChoice) -> None:
         await self._exchange.event(Chunk(self._id, self._created, self._request.model, [choice], self._usage))

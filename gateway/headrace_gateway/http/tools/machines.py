@@ -1,0 +1,213 @@
+"""Text machines that part calls of tools from text. What turns out to be no call is text: nothing is lost.
+
+A machine takes text as it comes. It gives text on at once, but for what may be the beginning of a call, and a call once
+it is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+MAX_CALL = 1 << 20
+"""Maximum characters of a call; a longer one is text."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a tool.
+
+    Attributes:
+        name: of the tool.
+        arguments: one JSON object, as text.
+    """
+
+    name: str
+    arguments: str
+
+
+Piece = str | Call
+
+
+class Machine(Protocol):
+    """Parts calls from text."""
+
+    def feed(self, text: str) -> list[Piece]:
+        """Take more text; return what is certain now."""
+
+    def end(self) -> list[Piece]:
+        """Return what is left at the end of the text."""
+
+
+class Hermes:
+    """Calls as Hermes and Qwen write them: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, among text."""
+
+    _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._searched = 0
+        self._inside = self._called = False
+        self._blank = True  # Nothing but white space since the beginning, or since a call.
+
+    def feed(self, text: str) -> list[Piece]:
+        """Take more text."""
+        self._held += text
+        found: list[Piece] = []
+        while (more := self._step()) is not None:
+            found += more
+        return found
+
+    def end(self) -> list[Piece]:
+        """Return what is left: a call that was not closed, or text."""
+        held, self._held = self._held, ""
+        if not self._inside:
+            return [held] if held and not (self._called and self._blank and not held.strip()) else []
+        call = _json_call(held)
+        return [self._OPEN + held] if call is None else [call]
+
+    def _step(self) -> list[Piece] | None:
+        """Take one step; None: more text is needed."""
+        mark = self._CLOSE if self._inside else self._OPEN
+        at = self._held.find(mark, max(0, self._searched - len(mark)))
+        if at < 0:
+            self._searched = len(self._held)
+            return self._give_up() if self._inside else self._text_before(mark)
+        before, self._held, self._searched = self._held[:at], self._held[at + len(mark) :], 0
+        self._inside = not self._inside
+        if self._inside:
+            return [before] if before.strip() else []
+        call = _json_call(before)
+        self._blank, self._called = call is not None, self._called or call is not None
+        return [f"{self._OPEN}{before}{self._CLOSE}"] if call is None else [call]
+
+    def _text_before(self, mark: str) -> list[Piece] | None:
+        """Give on text that cannot be the beginning of a mark."""
+        keep = _overlap(self._held, mark)
+        sure = self._held[: len(self._held) - keep]
+        if not sure or (self._blank and not sure.strip()):
+            return None
+        self._blank = False
+        self._held, self._searched = self._held[len(sure) :], 0
+        return [sure]
+
+    def _give_up(self) -> list[Piece] | None:
+        if len(self._held) <= MAX_CALL:
+            return None
+        held, self._held, self._searched, self._inside = self._held, "", 0, False
+        return [self._OPEN + held]
+
+
+class WholeText:
+    """Calls that take the rest of the text from a mark on, or all of it.
+
+    Args:
+        mark: with which they begin; "": a text that begins with a brace may be calls.
+    """
+
+    def __init__(self, mark: str) -> None:
+        self._mark = mark
+        self._held: list[str] = []
+        self._start = ""
+        self._calling: bool | None = None
+
+    def feed(self, text: str) -> list[Piece]:
+        """Take more text."""
+        if self._calling:
+            self._held.append(text)
+            return []
+        if self._mark:
+            return self._until_mark(text)
+        if self._calling is None and (begun := (self._start + text).lstrip()):
+            self._calling = begun.startswith("{")
+            if self._calling:
+                self._held = [self._start + text]
+                return []
+            text, self._start = self._start + text, ""
+        elif self._calling is None:
+            self._start += text
+            return []
+        return [text] if text else []
+
+    def end(self) -> list[Piece]:
+        """Return the calls, or the text that turns out to be none."""
+        if not self._calling:
+            return [self._start] if self._start else []
+        text = "".join(self._held)
+        calls = calls_in(text) if len(text) <= MAX_CALL else []
+        return list(calls) or [self._mark + text]
+
+    def _until_mark(self, text: str) -> list[Piece]:
+        held = self._start + text
+        before, mark, after = held.partition(self._mark)
+        if mark:
+            self._calling, self._held, self._start = True, [after], ""
+            return [before] if before.strip() else []
+        keep = _overlap(held, self._mark)
+        self._start = held[len(held) - keep :]
+        sure = held[: len(held) - keep]
+        return [sure] if sure else []
+
+
+def calls_in(text: str) -> Sequence[Call]:
+    """Return the calls that a text consists of; none if it is anything else.
+
+    Forms: one JSON object or several, with semicolons between them; a JSON list of them; and NAME[ARGS]{…}, repeated.
+    Arguments are called "arguments" or "parameters".
+    """
+    text = text.strip()
+    named = re.findall(r"(?:\[TOOL_CALLS\])?\s*([\w.-]+)\[ARGS\](\{.*?\})\s*(?=\[TOOL_CALLS\]|\Z)", text, re.DOTALL)
+    if named:
+        return [Call(name, arguments) for name, arguments in named if _is_object(arguments)]
+    try:
+        objects = json.loads(text) if text.startswith("[") else _objects(text)
+    except (ValueError, RecursionError):
+        return []
+    calls = [_call_of(one) for one in objects]
+    return [] if None in calls else [call for call in calls if call is not None]
+
+
+def _objects(text: str) -> list[Any]:
+    """Return the JSON objects of a text, with semicolons between them. Raise ValueError if there is anything else."""
+    decoder, found, at = json.JSONDecoder(), [], 0
+    while at < len(text):
+        one, at = decoder.raw_decode(text, at)
+        found.append(one)
+        while at < len(text) and text[at] in " \t\r\n;":
+            at += 1
+    return found
+
+
+def _json_call(text: str) -> Call | None:
+    """Return the call that a text is; None if it is none."""
+    try:
+        one = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return _call_of(one)
+
+
+def _call_of(one: Any) -> Call | None:
+    if not isinstance(one, dict) or not isinstance(one.get("name"), str):
+        return None
+    arguments = one.get("arguments", one.get("parameters", {}))
+    if isinstance(arguments, str) and _is_object(arguments):
+        return Call(one["name"], arguments)
+    if not isinstance(arguments, dict):
+        return None
+    return Call(one["name"], json.dumps(arguments, ensure_ascii=False))
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _overlap(text: str, mark: str) -> int:
+    """Return how many characters at the end of a text may begin a mark."""
+    return next((size for size in range(min(len(text), len(mark) - 1), 0, -1) if text.endswith(mark[:size])), 0)
