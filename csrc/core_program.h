@@ -224,6 +224,31 @@ typedef struct CoreScaled {
   float soft_cap; /* 0: none */
 } CoreScaled;
 
+/* One expert of a mixture. */
+typedef struct CoreExpert {
+  CoreWeight gate; /* [width, hidden] */
+  CoreWeight up;   /* [width, hidden] */
+  CoreWeight down; /* [hidden, width] */
+} CoreExpert;
+
+/* out = the sum of the outputs of each row's experts times their weights, plus what is shared. A row's experts are the
+ * `used` ones with its highest scores, of equal ones the first; their weights are softmax over all scores, or over
+ * those of its experts. An expert's output is down * (activation(gate * x) * up * x). Weights of an expert that no row
+ * of the step uses are not read. */
+typedef struct CoreExperts {
+  const CoreExpert* experts; /* [count]; must outlive the program. The same storage for each: shapes, formats, groups */
+  CoreValue x;
+  CoreValue scores; /* width count */
+  CoreValue shared; /* as out; width 0: none */
+  CoreValue score;  /* width 1: shared is multiplied by its sigmoid; width 0: it is not */
+  CoreValue out;    /* may be none of the others */
+  int32_t count;
+  int32_t used;
+  int32_t normalised;  /* 1: weights are softmax over a row's experts; 0: over all */
+  int32_t activation;  /* CoreGate */
+  int32_t activations; /* CoreActivations */
+} CoreExperts;
+
 /* out = the logits rows of x (CoreBatch.wanted). */
 typedef struct CoreSelect {
   CoreValue x;
@@ -248,6 +273,7 @@ CORE_API void core_program_destroy(CoreProgram* program); /* null does nothing *
   OP(attention, CoreAttention)    \
   OP(gated, CoreGated)            \
   OP(scaled, CoreScaled)          \
+  OP(experts, CoreExperts)        \
   OP(select, CoreSelect)          \
   OP(sample, CoreSample)
 #define CORE_DECLARE_PROGRAM_OP(op, Args) CORE_API CoreStatus core_program_##op(CoreProgram* program, const Args* args);

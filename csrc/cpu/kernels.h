@@ -92,7 +92,7 @@ struct Phase {
 
 // The implementation of an op: phases in sequence; all jobs of one end before the next begins.
 struct Kernel {
-  static constexpr int kPhases = 2;
+  static constexpr int kPhases = 7;
   Phase phases[kPhases];
   // Return the bytes of Step::shared and of Thread::room for the largest batch; null: none.
   int64_t (*shared_bytes)(const void* op, const CoreShape& shape, int32_t threads);

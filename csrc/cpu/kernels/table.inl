@@ -37,6 +37,8 @@ using namespace core;
 #endif
 #include "cpu/kernels/linear/linear.inl"
 #include "cpu/kernels/linear/tiles.inl"
+#include "cpu/kernels/experts/route.inl"
+#include "cpu/kernels/experts/experts.inl"
 #include "cpu/kernels/hadamard.inl"
 #include "cpu/kernels/rope_append.inl"
 #include "cpu/kernels/attention/pages.inl"

@@ -56,12 +56,17 @@ class OpCheck : public Check {
   // Check a packed matrix; false: it must not be read.
   bool weight(const CoreWeight* const& weight) {
     pointer(weight);
-    if (!ok()) return false;
-    const CoreStatus described = check(*weight);
-    that(described == CORE_OK, code_of(described), weight);
-    that(weight->data != nullptr, CORE_NULL_POINTER, weight);
-    that(weight->shards <= 1 || weight->shards == program_.cpu.pool.nodes(), CORE_BAD_SHAPE, weight);
-    that(reinterpret_cast<uintptr_t>(weight->data) % 64 == 0, CORE_MISALIGNED, weight);
+    return ok() && matrix(*weight, weight);
+  }
+
+  // Check a packed matrix of a field that points to several.
+  template <typename Field>
+  bool matrix(const CoreWeight& weight, const Field& field) {
+    const CoreStatus described = check(weight);
+    that(described == CORE_OK, code_of(described), field);
+    that(weight.data != nullptr, CORE_NULL_POINTER, field);
+    that(weight.shards <= 1 || weight.shards == program_.cpu.pool.nodes(), CORE_BAD_SHAPE, field);
+    that(reinterpret_cast<uintptr_t>(weight.data) % 64 == 0, CORE_MISALIGNED, field);
     return ok();
   }
 
@@ -72,6 +77,14 @@ class OpCheck : public Check {
  private:
   const CoreProgram& program_;
 };
+
+bool is_gate(int32_t activation) {
+  return activation >= CORE_GATE_SILU && activation <= CORE_GATE_GELU_TANH;
+}
+
+bool is_precision(int32_t activations) {
+  return activations == CORE_ACTIVATIONS_FULL || activations == CORE_ACTIVATIONS_INT8;
+}
 
 void check_op(OpCheck& check, const CoreEmbed& op) {
   if (!check.weight(op.table)) return;
@@ -90,9 +103,9 @@ void check_op(OpCheck& check, const CoreNorm& op) {
 }
 
 void check_op(OpCheck& check, const CoreLinear& op) {
-  const bool known = op.activations == CORE_ACTIVATIONS_FULL || op.activations == CORE_ACTIVATIONS_INT8;
   check.value(op.x);
-  check.that(op.count >= 1 && op.count <= 3, CORE_BAD_EXTENT, op.count).that(known, CORE_UNKNOWN_DTYPE, op.activations);
+  check.that(op.count >= 1 && op.count <= 3, CORE_BAD_EXTENT, op.count);
+  check.that(is_precision(op.activations), CORE_UNKNOWN_DTYPE, op.activations);
   for (int32_t i = 0; check.ok() && i < op.count; i++) {
     const CoreProjection& projection = op.projections[i];
     if (!check.weight(projection.weight)) return;
@@ -123,11 +136,10 @@ void check_op(OpCheck& check, const CoreAttention& op) {
 }
 
 void check_op(OpCheck& check, const CoreGated& op) {
-  const bool known = op.activation >= CORE_GATE_SILU && op.activation <= CORE_GATE_GELU_TANH;
   check.value(op.gate);
   check.alike(op.up, op.gate);
   check.alike(op.out, op.gate);
-  check.that(known, CORE_UNKNOWN_DTYPE, op.activation);
+  check.that(is_gate(op.activation), CORE_UNKNOWN_DTYPE, op.activation);
 }
 
 void check_op(OpCheck& check, const CoreScaled& op) {
@@ -135,6 +147,37 @@ void check_op(OpCheck& check, const CoreScaled& op) {
   check.alike(op.out, op.x);
   if (op.added.width != 0) check.alike(op.added, op.x);
   check.that(std::isfinite(op.scale), CORE_BAD_NUMBER, op.scale).not_negative(op.soft_cap);
+}
+
+// Check one expert, like the first one.
+void check_expert(OpCheck& check, const CoreExperts& op, const CoreExpert& expert) {
+  const CoreExpert& first = *op.experts;
+  const int64_t hidden = op.x.width, width = first.gate.outputs;
+  for (const CoreWeight* weight : {&expert.gate, &expert.up, &expert.down}) {
+    if (!check.matrix(*weight, op.experts)) return;
+  }
+  const auto alike = [&](const CoreWeight& one, const CoreWeight& other, int64_t outputs, int64_t inputs) {
+    check.that(one.outputs == outputs && one.inputs == inputs, CORE_BAD_SHAPE, op.experts);
+    check.that(one.format == other.format && one.group == other.group, CORE_BAD_SHAPE, op.experts);
+    check.that(one.codebook == other.codebook && one.shards == other.shards, CORE_BAD_SHAPE, op.experts);
+  };
+  alike(expert.gate, first.gate, width, hidden);
+  alike(expert.up, first.up, width, hidden);
+  alike(expert.down, first.down, hidden, width);
+}
+
+void check_op(OpCheck& check, const CoreExperts& op) {
+  check.value(op.x);
+  check.alike(op.out, op.x);
+  check.extent(op.count);
+  check.that(op.used >= 1 && op.used <= op.count, CORE_BAD_EXTENT, op.used);
+  check.value_of(static_cast<CoreRows>(op.x.rows), op.scores, op.count);
+  if (op.shared.width != 0) check.alike(op.shared, op.x);
+  if (op.score.width != 0) check.value_of(static_cast<CoreRows>(op.x.rows), op.score, 1);
+  check.that(is_gate(op.activation), CORE_UNKNOWN_DTYPE, op.activation);
+  check.that(is_precision(op.activations), CORE_UNKNOWN_DTYPE, op.activations);
+  check.pointer(op.experts);
+  for (int32_t i = 0; check.ok() && i < op.count; i++) check_expert(check, op, op.experts[i]);
 }
 
 void check_op(OpCheck& check, const CoreSelect& op) {

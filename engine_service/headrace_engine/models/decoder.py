@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from headrace_engine.models.experts import Expert, Shared, experts_by_layer
 from headrace_engine.models.spec import DecoderSpec, QkNorm
 
 Tensor = TypeVar("Tensor")
@@ -109,6 +110,15 @@ class Ops(Protocol[Tensor, Prepared]):
         """Return activation(gate) · up, elementwise."""
         ...
 
+    def experts(
+        self, x: Tensor, scores: Tensor, experts: Sequence[Expert[Tensor]], shared: Shared[Tensor] | None
+    ) -> Tensor:
+        """Return the sum of the outputs of each row's experts, by their weights, and of what is shared: [rows, hidden].
+
+        The spec says how scores [rows, experts] choose them; of equal scores, those of the first experts.
+        """
+        ...
+
     def scaled(self, x: Tensor, scale: float, soft_cap: float) -> Tensor:
         """Return scale · x, or soft_cap · tanh(scale · x / soft_cap) if that is above 0."""
         ...
@@ -142,6 +152,7 @@ class Decoder(Generic[Tensor, Prepared]):
         self._spec = spec
         self._ops = ops
         self._weights = weights
+        self._experts_of = experts_by_layer(spec, weights)
         self._interrupted = False
         self.done = 0
 
@@ -187,7 +198,8 @@ class Decoder(Generic[Tensor, Prepared]):
             x, residual = self._joined(branch, residual, f"layers.{layer}.input_norm")
             branch = self._branch(self._attention(layer, x, rows), f"layers.{layer}.attention_out_norm")
             x, residual = self._joined(branch, residual, f"layers.{layer}.post_norm")
-            branch = self._branch(self._mlp(layer, x), f"layers.{layer}.mlp_out_norm")
+            out = self._experts(layer, x) if layer in self._experts_of else self._mlp(layer, x)
+            branch = self._branch(out, f"layers.{layer}.mlp_out_norm")
         x, _ = self._joined(branch, residual, "final_norm")
         return x
 
@@ -201,10 +213,20 @@ class Decoder(Generic[Tensor, Prepared]):
         out = self._ops.paged_attention(layer, q, rows)
         return self._linear(layer, "o", out, self._spec.output_bias)
 
-    def _mlp(self, layer: int, x: Tensor) -> Tensor:
+    def _mlp(self, layer: int, x: Tensor, prefix: str = "") -> Tensor:
         bias = self._spec.mlp_bias
-        gate, up = self._linears(layer, ("gate", "up"), x, bias)
-        return self._linear(layer, "down", self._ops.gated(gate, up), bias)
+        gate, up = self._linears(layer, (f"{prefix}gate", f"{prefix}up"), x, bias)
+        return self._linear(layer, f"{prefix}down", self._ops.gated(gate, up), bias)
+
+    def _experts(self, layer: int, x: Tensor) -> Tensor:
+        spec, shared = self._spec.experts, None
+        assert spec is not None
+        scores = self._linear(layer, "router", x, False)
+        if spec.shared_width:
+            score = self._linear(layer, "shared_score", x, False) if spec.shared_gate else None
+            shared = Shared(self._mlp(layer, x, "shared_"), score)
+        self._go_on()
+        return self._ops.experts(x, scores, self._experts_of[layer], shared)
 
     def _joined(self, branch: Tensor | None, residual: Tensor, norm: str) -> tuple[Tensor, Tensor]:
         """Return the norm, if there is one, of the sum of branch and residual, and the sum."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace_engine.errors import BadModel
 from headrace_engine.models.files import StoredTensor, TensorInfo
@@ -24,8 +24,12 @@ HF_NAMES: Mapping[str, str] = {
     "down": "model.layers.{i}.mlp.down_proj.weight",
     "q_norm": "model.layers.{i}.self_attn.q_norm.weight",
     "k_norm": "model.layers.{i}.self_attn.k_norm.weight",
+    "router": "model.layers.{i}.mlp.gate.weight",
+    "experts.gate": "model.layers.{i}.mlp.experts.{e}.gate_proj.weight",
+    "experts.up": "model.layers.{i}.mlp.experts.{e}.up_proj.weight",
+    "experts.down": "model.layers.{i}.mlp.experts.{e}.down_proj.weight",
 }
-"""Names of Llama-like Hugging Face checkpoints, by the last part of the canonical name."""
+"""Names of Llama-like Hugging Face checkpoints, by the canonical name without its numbers."""
 
 GGUF_NAMES: Mapping[str, str] = {
     "embed": "token_embd.weight",
@@ -44,8 +48,16 @@ GGUF_NAMES: Mapping[str, str] = {
     "k_norm": "blk.{i}.attn_k_norm.weight",
     "attention_out_norm": "blk.{i}.post_attention_norm.weight",
     "mlp_out_norm": "blk.{i}.post_ffw_norm.weight",
+    "router": "blk.{i}.ffn_gate_inp.weight",
+    "experts.gate": "blk.{i}.ffn_gate_exps.weight",
+    "experts.up": "blk.{i}.ffn_up_exps.weight",
+    "experts.down": "blk.{i}.ffn_down_exps.weight",
+    "shared_score": "blk.{i}.ffn_gate_inp_shexp.weight",
+    "shared_gate": "blk.{i}.ffn_gate_shexp.weight",
+    "shared_up": "blk.{i}.ffn_up_shexp.weight",
+    "shared_down": "blk.{i}.ffn_down_shexp.weight",
 }
-"""Names in GGUF files, by the last part of the canonical name."""
+"""Names in GGUF files, by the canonical name without its numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +65,8 @@ class FileLayout:
     """How files of one format hold a family's tensors.
 
     Attributes:
-        names: by the last part of the canonical name; {i} is the layer. Parts with one name are rows of one tensor, in
-            the order of `expected_shapes`.
+        names: by the canonical name without its numbers; {i} is the layer, {e} the expert. Parts with one name are rows
+            of one tensor, in the order of `expected_shapes`; all experts may be stacked in a further dimension.
         interleaved: rows of queries and keys have rotary pairs adjacent.
         norm_shift: what is added to the weights of norms.
     """
@@ -72,7 +84,7 @@ def expected_shapes(spec: DecoderSpec) -> dict[str, tuple[int, ...]]:
     """Return the shape of every tensor that the decoder needs, by canonical name; a matrix is [outputs, inputs]."""
     shapes: dict[str, tuple[int, ...]] = {"embed": (spec.vocab_size, spec.hidden_size)}
     for index in range(spec.num_layers):
-        shapes |= {f"layers.{index}.{name}": shape for name, shape in _layer_shapes(spec).items()}
+        shapes |= {f"layers.{index}.{name}": shape for name, shape in _layer_shapes(spec, index).items()}
     shapes["final_norm"] = (spec.hidden_size,)
     if not spec.tied_head:
         shapes["head"] = (spec.vocab_size, spec.hidden_size)
@@ -81,12 +93,13 @@ def expected_shapes(spec: DecoderSpec) -> dict[str, tuple[int, ...]]:
 
 def file_name(canonical: str, names: Mapping[str, str]) -> str:
     """Return the name in a file of a canonical tensor name."""
-    *layer, part = canonical.split(".")
+    numbers = [int(part) for part in canonical.split(".") if part.isdecimal()]
+    part = canonical.rpartition(".")[2]
     is_bias = part.endswith("_bias")
-    name = names[part.removesuffix("_bias")]
+    name = names[("experts." if len(numbers) > 1 else "") + part.removesuffix("_bias")]
     if is_bias:
         name = name.removesuffix("weight") + "bias"
-    return name.format(i=layer[1]) if layer else name
+    return name.format(**dict(zip("ie", numbers, strict=False)))
 
 
 def bind(
@@ -108,14 +121,31 @@ def bind(
     if missing:
         raise _missing(missing, spec, files, source)
     for name, parts in joined.items():
-        shapes = list(parts.values())
-        whole = (sum(shape[0] for shape in shapes), *shapes[0][1:])
-        _check_shape(stored[name], whole, spec, source)
-        first = 0
+        tensor, first = _whole(stored[name], parts, spec, source), 0
         for canonical, shape in parts.items():
-            bound[canonical] = _info(canonical, stored[name].rows(first, shape[0]), spec, layout)
+            bound[canonical] = _info(canonical, tensor.rows(first, shape[0]), spec, layout)
             first += shape[0]
     return bound, [tensor for name, tensor in stored.items() if name not in joined]
+
+
+def _whole(tensor: StoredTensor, parts: Mapping[str, tuple[int, ...]], spec: DecoderSpec, source: str) -> StoredTensor:
+    """Return a tensor in a file as the rows of its parts, without the dimension of stacked experts.
+
+    Raises:
+        BadModel: it has another shape.
+    """
+    rows, inner = sum(shape[0] for shape in parts.values()), next(iter(parts.values()))[1:]
+    found = [(rows, *inner)]
+    if spec.experts is not None and ".experts." in next(iter(parts)):
+        found.insert(0, (spec.experts.count, rows // spec.experts.count, *inner))
+    elif rows == 1:
+        found.append(inner)
+    if tensor.shape not in found:
+        raise tensor.error(
+            f"is {list(tensor.shape)}, but {source} describes {spec.architecture} with {list(found[0])}: "
+            "config and weights belong to different models"
+        )
+    return replace(tensor, shape=(rows, *inner))
 
 
 def _by_file_name(
@@ -145,16 +175,14 @@ def name_some(names: Iterable[str]) -> str:
     return shown if len(listed) <= 4 else f"{shown} and {len(listed) - 4} more"
 
 
-def _layer_shapes(spec: DecoderSpec) -> dict[str, tuple[int, ...]]:
-    hidden, wide = spec.hidden_size, spec.intermediate_size
+def _layer_shapes(spec: DecoderSpec, index: int) -> dict[str, tuple[int, ...]]:
+    hidden = spec.hidden_size
     matrices = {
         "q": (spec.query_width, hidden, spec.qkv_bias),
         "k": (spec.kv_width, hidden, spec.qkv_bias),
         "v": (spec.kv_width, hidden, spec.qkv_bias),
         "o": (hidden, spec.query_width, spec.output_bias),
-        "gate": (wide, hidden, spec.mlp_bias),
-        "up": (wide, hidden, spec.mlp_bias),
-        "down": (hidden, wide, spec.mlp_bias),
+        **(_experts_matrices(spec) if spec.layers[index].experts else _mlp_matrices(spec, "", spec.intermediate_size)),
     }
     shapes = _norm_shapes(spec)
     for name, (outputs, inputs, has_bias) in matrices.items():
@@ -162,6 +190,25 @@ def _layer_shapes(spec: DecoderSpec) -> dict[str, tuple[int, ...]]:
         if has_bias:
             shapes[f"{name}_bias"] = (outputs,)
     return shapes
+
+
+def _mlp_matrices(spec: DecoderSpec, prefix: str, wide: int) -> dict[str, tuple[int, int, bool]]:
+    hidden, bias = spec.hidden_size, spec.mlp_bias
+    shapes = {"gate": (wide, hidden, bias), "up": (wide, hidden, bias), "down": (hidden, wide, bias)}
+    return {f"{prefix}{name}": shape for name, shape in shapes.items()}
+
+
+def _experts_matrices(spec: DecoderSpec) -> dict[str, tuple[int, int, bool]]:
+    experts = spec.experts
+    assert experts is not None
+    matrices = {"router": (experts.count, spec.hidden_size, False)}
+    for number in range(experts.count):
+        matrices |= _mlp_matrices(spec, f"experts.{number}.", experts.width)
+    if experts.shared_width:
+        matrices |= _mlp_matrices(spec, "shared_", experts.shared_width)
+    if experts.shared_gate:
+        matrices["shared_score"] = (1, spec.hidden_size, False)
+    return matrices
 
 
 def _norm_shapes(spec: DecoderSpec) -> dict[str, tuple[int, ...]]:
@@ -176,14 +223,6 @@ def _norm_shapes(spec: DecoderSpec) -> dict[str, tuple[int, ...]]:
     if spec.qk_norm is QkNorm.WHOLE:
         shapes |= {"q_norm": (spec.query_width,), "k_norm": (spec.kv_width,)}
     return shapes
-
-
-def _check_shape(tensor: StoredTensor, shape: tuple[int, ...], spec: DecoderSpec, source: str) -> None:
-    if tensor.shape != shape:
-        raise tensor.error(
-            f"is {list(tensor.shape)}, but {source} describes {spec.architecture} with {list(shape)}: "
-            "config and weights belong to different models"
-        )
 
 
 def _missing(missing: list[str], spec: DecoderSpec, files: Iterable[str], source: str) -> BadModel:

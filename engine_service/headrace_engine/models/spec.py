@@ -79,10 +79,33 @@ class LayerSpec:
     Attributes:
         window: maximum number of positions that a token attends to, itself included; None: all.
         rope: index of its rotary embedding in DecoderSpec.ropes; None: queries and keys are not rotated.
+        experts: whether its MLP is a mixture of experts, as DecoderSpec.experts says.
     """
 
     window: int | None = None
     rope: int | None = 0
+    experts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertsSpec:
+    """A mixture of experts: MLPs of which a router chooses a few for each token, those with its highest scores.
+
+    Attributes:
+        count: number of experts.
+        used: number of experts of a token.
+        width: intermediate size of an expert.
+        normalised: whether the weights of a token's experts, softmax over the scores of all, are divided by their sum.
+        shared_width: intermediate size of one more expert, of all tokens; 0: there is none.
+        shared_gate: whether the output of that one is multiplied by the sigmoid of a score of its own.
+    """
+
+    count: int
+    used: int
+    width: int
+    normalised: bool
+    shared_width: int = 0
+    shared_gate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +123,7 @@ class DecoderSpec:
         attention_scale: factor for products of queries and keys; None: 1 / √head_dim.
         attention_soft_cap, logit_soft_cap: x becomes cap · tanh(x / cap); 0: it stays.
         embedding_scale, branch_scale, logit_scale: factors of embeddings, of what attention and MLP add, and of logits.
+        experts: the mixture of experts of layers that have one.
     """
 
     architecture: str
@@ -127,6 +151,7 @@ class DecoderSpec:
     branch_scale: float = 1.0
     logit_scale: float = 1.0
     logit_soft_cap: float = 0.0
+    experts: ExpertsSpec | None = None
 
     @property
     def num_layers(self) -> int:

@@ -116,6 +116,35 @@ class Program:
         """Record: out is activation(gate) · up."""
         self._record("gated", abi.Gated(gate, up, out, activation))
 
+    def experts(
+        self,
+        experts: Sequence[tuple[PackedMatrix, PackedMatrix, PackedMatrix]],
+        x: Value,
+        scores: Value,
+        out: Value,
+        used: int,
+        *,
+        normalised: bool,
+        activation: Gate = Gate.SILU,
+        activations: Activations = Activations.FULL,
+        shared: Value = NO_VALUE,
+        score: Value = NO_VALUE,
+    ) -> None:
+        """Record: out is the weighted sum of the outputs of each row's experts, plus what is shared.
+
+        Args:
+            experts: gate, up and down of each.
+            scores: by which `used` experts are chosen for a row.
+            normalised: whether the weights of a row's experts are softmax over these, or over all.
+            shared: added, times the sigmoid of `score` if there is one.
+        """
+        structs = (abi.Expert * len(experts))(*(abi.Expert(*(each.struct for each in expert)) for expert in experts))
+        op = abi.Experts(
+            ctypes.addressof(structs), x, scores, shared, score, out, len(experts), used, normalised, activation,
+            activations,
+        )  # fmt: skip
+        self._record("experts", op, (structs, experts))
+
     def scaled(
         self, x: Value, out: Value, scale: float = 1.0, *, soft_cap: float = 0.0, added: Value = NO_VALUE
     ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from string import ascii_lowercase
@@ -29,17 +30,23 @@ ARCHITECTURES = {
     "gemma3_text": "gemma3",
     "glm4": "glm4",
     "granite": "granite",
+    "granitemoe": "granitemoe",
+    "granitemoeshared": "granitemoe",
     "llama": "llama",
     "ministral3": "mistral3",
     "mistral": "llama",
+    "mixtral": "llama",
     "olmo2": "olmo2",
     "olmo3": "olmo2",
+    "olmoe": "olmoe",
     "phi3": "phi3",
     "qwen2": "qwen2",
+    "qwen2_moe": "qwen2moe",
     "qwen3": "qwen3",
+    "qwen3_moe": "qwen3moe",
     "smollm3": "smollm3",
 }
-_INTERLEAVED = ("granite", "llama", "mistral3", "smollm3")
+_INTERLEAVED = ("granite", "granitemoe", "llama", "mistral3", "smollm3")
 """Architectures whose converters permute the rows of queries and keys."""
 _SCALES = {
     "attn_logit_softcapping": "attn_logit_softcapping",
@@ -49,7 +56,14 @@ _SCALES = {
     "residual_multiplier": "residual_scale",
     "logits_scaling": "logit_scale",
     "sliding_window": "attention.sliding_window",
+    "num_experts": "expert_count",
+    "num_local_experts": "expert_count",
+    "num_experts_per_tok": "expert_used_count",
+    "moe_intermediate_size": "expert_feed_forward_length",
+    "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
+    "shared_intermediate_size": "expert_shared_feed_forward_length",
 }
+_EXPERT = re.compile(r"\.experts\.(\d+)\.")
 """Keys by their names in configs."""
 
 
@@ -167,8 +181,9 @@ def _model_keys(architecture: str, config: Mapping[str, Any]) -> dict[str, Any]:
         "vocab_size": config["vocab_size"],
         **_rope_keys(config, head_dim),
     }
-    found = {key: config.get(name) for name, key in _SCALES.items()}
-    keys |= {key: value for key, value in found.items() if value is not None and architecture != "qwen3"}
+    found = [(key, config.get(name)) for name, key in _SCALES.items()]
+    without = ("attention.sliding_window",) if architecture in ("qwen3", "qwen3moe", "qwen2moe") else ()
+    keys |= {key: value for key, value in found if value is not None and key not in without}
     return {"general.name": "tiny", **{f"{architecture}.{key}": value for key, value in keys.items()}}
 
 
@@ -207,14 +222,31 @@ def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
 def _tensors(source: Path, config: Mapping[str, Any], architecture: str) -> Iterator[tuple[str, Array]]:
     from safetensors.numpy import load_file
 
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[architecture.upper()], config["num_hidden_layers"])
+    (kind,) = [kind for kind, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture]
+    names = gguf.get_tensor_name_map(kind, config["num_hidden_layers"])
     for file in sorted(source.glob("*.safetensors")):
-        for name, data in load_file(file).items():
+        for name, data in _stacked(load_file(file)):
             target = names.get_name(name, try_suffixes=(".weight", ".bias"))
             assert target is not None, name
             if architecture.startswith("gemma") and target.endswith("norm.weight"):
                 data = data + 1
             yield target, _interleave(name, data, config) if architecture in _INTERLEAVED else data
+
+
+def _stacked(tensors: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
+    """Yield tensors as converters write them: those of all experts as one, and joined gates apart."""
+    experts: dict[str, dict[int, Array]] = {}
+    for name, data in tensors.items():
+        if number := _EXPERT.search(name):
+            experts.setdefault(_EXPERT.sub(".experts.", name), {})[int(number[1])] = data
+        elif "moe.input_linear" in name or "shared_mlp.input_linear" in name:
+            prefix = "mlp.experts" if "moe" in name else "mlp.shared_expert"
+            for part, half in zip(("gate", "up"), np.split(data, 2, axis=-2), strict=True):
+                yield re.sub(r"\w+\.input_linear", f"{prefix}.{part}_proj", name), half
+        else:
+            yield name.replace("shared_mlp.output_linear", "mlp.shared_expert.down_proj"), data
+    for name, parts in experts.items():
+        yield name, np.stack([parts[number] for number in range(len(parts))])
 
 
 def _interleave(name: str, data: Array, config: Mapping[str, Any]) -> Array:

@@ -168,7 +168,7 @@ def _draw(model: Any, seed: int) -> None:
             if parameter.dim() == 1:
                 parameter.copy_(0.5 * noise if name.endswith("bias") else centre + 0.2 * noise)
             else:
-                parameter.copy_(noise * 1.5 / parameter.shape[1] ** 0.5)
+                parameter.copy_(noise * 1.5 / parameter.shape[-1] ** 0.5)
 
 
 def _byte_chars() -> list[str]:
@@ -191,6 +191,10 @@ def _chain(chars: list[str]) -> Iterator[tuple[str, str]]:
 _SLIDING, _FULL = "sliding_attention", "full_attention"
 _YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 32}
 _LONG = {"short_factor": [1.0 + place / 9 for place in range(6)], "long_factor": [3.0 + place for place in range(6)]}
+_EXPERTS = {"num_experts": 8, "num_experts_per_tok": 3}
+_MULTIPLIERS = {
+    "embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.1, "logits_scaling": 6.0,
+}  # fmt: skip
 FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "qwen3": ("Qwen3", {"head_dim": 24}),
     "qwen3 biases": ("Qwen3", {"head_dim": 32, "attention_bias": True, "tie_word_embeddings": True}),
@@ -233,27 +237,28 @@ FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "tie_word_embeddings": True,
         },
     ),
-    "granite": (
-        "Granite",
-        {
-            "embedding_multiplier": 12.0,
-            "residual_multiplier": 0.22,
-            "attention_multiplier": 0.1,
-            "logits_scaling": 6.0,
-        },
-    ),
+    "granite": ("Granite", _MULTIPLIERS),
     "granite4": (
         "GraniteMoeHybrid",
         {
-            "embedding_multiplier": 12.0,
-            "residual_multiplier": 0.22,
-            "attention_multiplier": 0.1,
-            "logits_scaling": 6.0,
+            **_MULTIPLIERS,
             "layer_types": ["attention"] * 2,
             "num_local_experts": 0,
             "shared_intermediate_size": 96,
             "position_embedding_type": "rope",
         },
+    ),
+    "qwen2 moe": (
+        "Qwen2Moe",
+        {"moe_intermediate_size": 48, "shared_expert_intermediate_size": 80, **_EXPERTS},
+    ),
+    "qwen3 moe": ("Qwen3Moe", {"head_dim": 24, "moe_intermediate_size": 40, "norm_topk_prob": True, **_EXPERTS}),
+    "mixtral": ("Mixtral", {"num_local_experts": 4, "sliding_window": 20}),
+    "olmoe": ("Olmoe", {**_EXPERTS}),
+    "granite moe": ("GraniteMoe", {**_MULTIPLIERS, "num_local_experts": 6, "num_experts_per_tok": 2}),
+    "granite moe shared": (
+        "GraniteMoeShared",
+        {**_MULTIPLIERS, "num_local_experts": 6, "num_experts_per_tok": 3, "shared_intermediate_size": 40},
     ),
     "phi3": ("Phi3", {"sliding_window": 20}),
     "phi4 mini": (
@@ -294,6 +299,20 @@ DECODER_VARIANTS: dict[str, tuple[Callable[..., Path], dict[str, Any]]] = {
     "qwen2 window in one layer": (
         make_tiny_qwen2,
         {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1, "layer_types": None},
+    ),
+    "qwen2 moe layers": (
+        partial(make_tiny_family, name="qwen2 moe"),
+        {
+            "num_hidden_layers": 5,
+            "use_sliding_window": True,
+            "sliding_window": 9,
+            "decoder_sparse_step": 2,
+            "norm_topk_prob": True,
+        },
+    ),
+    "qwen3 moe layers": (
+        partial(make_tiny_family, name="qwen3 moe"),
+        {"num_hidden_layers": 3, "mlp_only_layers": [1], "norm_topk_prob": False, "num_experts_per_tok": 8},
     ),
     "qwen3 window in one layer": (
         partial(make_tiny_family, name="qwen3"),

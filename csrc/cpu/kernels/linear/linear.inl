@@ -54,27 +54,34 @@ int64_t up_to(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// Return the activation buffers that an op needs for a number of rows, laid out from base on.
-Rows forms_at(const LinearOp& op, int64_t rows, std::byte* base, int64_t* bytes) {
-  const bool eight_bits = op.activations == CORE_ACTIVATIONS_INT8;
-  bool pairs = false, planes = false, words = false;
-  for (int32_t i = 0; i < op.count; i++) {
-    const CoreWeight& weight = op.projections[i].weight;
+// The forms of activations that implementations read.
+struct Forms {
+  bool eight_bits = false;  // of activations, where implementations read codes
+  bool floats = false, pairs = false, planes = false, words = false;
+
+  // Add what products of this many rows with a matrix read.
+  void add(const CoreWeight& weight, int64_t rows) {
     const Way way = way_of(weight, rows);
+    floats |= way == kFloats;
     words |= way == kIntegers && !(eight_bits && takes_bytes(weight));
     pairs |= way == kPairs || way == kTiles;
     planes |= way == kIntegers || way == kCodes || way == kWhole;
   }
-  const int64_t padded = up_to(op.x.width, kMostPadding);
+};
+
+// Return the buffers of these forms for a number of rows, but floats, laid out from base on.
+Rows lay_out(const Forms& forms, int64_t width, int64_t rows, std::byte* base, int64_t* bytes) {
+  const int64_t padded = up_to(width, kMostPadding);
   // Rows 4 KiB apart would fall into the same cache sets.
   const int64_t stride = padded % 2048 == 0 ? padded + 32 : padded;
-  Rows out{nullptr, op.x.width, padded, stride, nullptr, {}};
+  Rows out{nullptr, width, padded, stride, nullptr, {}};
   std::byte* at = base;
-  if (pairs) {
+  if (forms.pairs) {
     out.pairs = reinterpret_cast<BFloat16*>(at);
     at += up_to(up_to(rows, 16) * stride * 2, 64);
   }
-  if (planes) {
+  if (forms.planes) {
+    const bool eight_bits = forms.eight_bits, words = forms.words;
     const int64_t bytes_of_each = eight_bits && !words ? 1 : 2;
     out.planes.words = words ? reinterpret_cast<int16_t*>(at) : nullptr;
     out.planes.codes = words ? nullptr : reinterpret_cast<int8_t*>(at);
@@ -90,6 +97,13 @@ Rows forms_at(const LinearOp& op, int64_t rows, std::byte* base, int64_t* bytes)
   }
   *bytes = at - base;
   return out;
+}
+
+// Return the activation buffers that an op needs for a number of rows, laid out from base on.
+Rows forms_at(const LinearOp& op, int64_t rows, std::byte* base, int64_t* bytes) {
+  Forms forms{op.activations == CORE_ACTIVATIONS_INT8};
+  for (int32_t i = 0; i < op.count; i++) forms.add(op.projections[i].weight, rows);
+  return lay_out(forms, op.x.width, rows, base, bytes);
 }
 
 // Scratch of a thread: sums of a block of rows, as many gates, a dequantized piece of a tile, activations of few rows.
@@ -136,14 +150,12 @@ bool prepares(const Step& step) {
 void prepare_row(const Step& step, int64_t row) {
   int64_t bytes;
   Rows rows = forms_at(*step.fed, step.rows(step.fed->x), step.shared, &bytes);
-  rows.floats = step.row(step.fed->x, 0);
-  fill_forms(rows, row);
+  fill_forms(rows, row, step.row(step.fed->x, row));
 }
 
 void convert(const void* data, const Step& step, int64_t first, int64_t last, Thread&) {
   const auto& op = *static_cast<const LinearOp*>(data);
   int64_t bytes;
   Rows rows = forms_at(op, step.rows(op.x), step.shared, &bytes);
-  rows.floats = step.row(op.x, 0);
-  for (int64_t row = first; row < last; row++) fill_forms(rows, row);
+  for (int64_t row = first; row < last; row++) fill_forms(rows, row, step.row(op.x, row));
 }

@@ -41,8 +41,7 @@ __m256i bfloat16_of(__m512 x) {
 #endif
 }
 
-void fill_pairs(const Rows& rows, int64_t row) {
-  const float* x = rows.floats + row * rows.width;
+void fill_pairs(const Rows& rows, int64_t row, const float* x) {
   BFloat16* out = rows.pairs + row * rows.stride;
   for (int64_t k = 0; k < rows.padded; k += 16) {
     const int64_t lanes = rows.width - k < 16 ? (rows.width > k ? rows.width - k : 0) : 16;
@@ -100,9 +99,8 @@ void put_planes(__m256i words, int64_t count, int64_t padded, int8_t* out) {
   put_bytes(_mm256_sub_epi16(words, _mm256_slli_epi16(top, 8)), out + padded);
 }
 
-void fill_planes(const Rows& rows, int64_t row) {
+void fill_planes(const Rows& rows, int64_t row, const float* x) {
   const Planes& planes = rows.planes;
-  const float* x = rows.floats + row * rows.width;
   const Range range = range_of(x, rows.width);
   planes.scales[row] = range.largest / planes.steps + range.zero;
   const __m256 factor = _mm256_set1_ps(range.largest > 0 ? planes.steps / range.largest : 0.0f);
@@ -125,9 +123,10 @@ void fill_planes(const Rows& rows, int64_t row) {
   planes.totals[row] = total;
 }
 
-void fill_forms(const Rows& rows, int64_t row) {
+// Convert x, [width], to row `row`.
+void fill_forms(const Rows& rows, int64_t row, const float* x) {
 #ifdef __AVX512F__
-  if (rows.pairs != nullptr) fill_pairs(rows, row);
+  if (rows.pairs != nullptr) fill_pairs(rows, row, x);
 #endif
-  if (rows.planes.count != 0) fill_planes(rows, row);
+  if (rows.planes.count != 0) fill_planes(rows, row, x);
 }

@@ -1,15 +1,15 @@
 // Products with packed weights, phase 1: tiles.
 
-// Tiles of a projection that threads of one node multiply: those whose weights are on that node.
-NodePart node_tiles(const Projection& projection, const Step& step, int64_t node) {
-  return NodePart(WeightLayout(projection.weight).tiles, step.nodes, node);
+// Tiles of a matrix that threads of one node multiply: those on that node.
+NodePart node_tiles(const CoreWeight& weight, const Step& step, int64_t node) {
+  return NodePart(WeightLayout(weight).tiles, step.nodes, node);
 }
 
 // Return the number of tiles to compute: of all projections, or with a fused gate of both at once.
 int64_t tiles_of(const LinearOp& op, const Step& step, int64_t node) {
-  if (op.gate != 0) return node_tiles(op.projections[0], step, node).count;
+  if (op.gate != 0) return node_tiles(op.projections[0].weight, step, node).count;
   int64_t tiles = 0;
-  for (int32_t i = 0; i < op.count; i++) tiles += node_tiles(op.projections[i], step, node).count;
+  for (int32_t i = 0; i < op.count; i++) tiles += node_tiles(op.projections[i].weight, step, node).count;
   return tiles;
 }
 
@@ -20,14 +20,15 @@ int64_t tile_jobs(const void* data, const Step& step, int32_t node) {
 
 // Rows begin ... end - 1 times a tile.
 struct TileJob {
-  const Projection& projection;
+  const CoreWeight& weight;
+  const float* bias;  // [outputs]; null: none
   int64_t tile, begin, end;
 
-  // The output of the products, in rows of `out`.
-  Places places(const CoreValue& out, const Step& step) const {
-    const int64_t column = tile * kTileOutputs, left = projection.weight.outputs - column;
-    return {step.row(out, begin) + column, out.width, end - begin,
-            projection.bias == nullptr ? nullptr : projection.bias + column, left < kTileOutputs ? left : kTileOutputs};
+  // The output of the products, in rows of `width` floats of which `out` is row 0.
+  Places places(float* out, int64_t width) const {
+    const int64_t column = tile * kTileOutputs, left = weight.outputs - column;
+    return {out + begin * width + column, width, end - begin, bias == nullptr ? nullptr : bias + column,
+            left < kTileOutputs ? left : kTileOutputs};
   }
 };
 
@@ -74,7 +75,7 @@ int64_t ahead_of(const WeightLayout& layout, Way way, int64_t rows) {
 // count: rows of the step.
 void run_job(const TileJob& job, const Rows& rows, int64_t count, const Places& places, std::byte* room,
              TileShape& shape) {
-  const CoreWeight& weight = job.projection.weight;
+  const CoreWeight& weight = job.weight;
   const WeightLayout layout(weight);
   const Way way = way_of(weight, count);
   const Tile tile{&weight, &layout, tile_at(weight, layout, job.tile), ahead_of(layout, way, job.end - job.begin)};
@@ -82,12 +83,11 @@ void run_job(const TileJob& job, const Rows& rows, int64_t count, const Places& 
   if (way != kWhole && way != kTiles) put_sums(places, reinterpret_cast<const float*>(room));
 }
 
-// The same tile of both projections: the products of the first are the gates of the second's.
-void run_gated(const LinearOp& op, const Step& step, const TileJob& job, const Rows& rows, int64_t count,
+// The same tile of two matrices: the products of the first are the gates of the second's. gated: row 0 of the output.
+void run_gated(const TileJob& job, const TileJob& second, int32_t gate, float* gated, const Rows& rows, int64_t count,
                std::byte* room, TileShape& shape) {
-  const TileJob second = {op.projections[1], job.tile, job.begin, job.end};
-  Places gates = job.places(op.gated, step), out = second.places(op.gated, step);
-  out.gate = op.gate;
+  Places gates = job.places(gated, job.weight.outputs), out = second.places(gated, job.weight.outputs);
+  out.gate = gate;
   out.gates = gates.row = reinterpret_cast<float*>(room + kSumBytes);
   gates.stride = kTileOutputs;
   run_job(job, rows, count, gates, room, shape);
@@ -101,7 +101,7 @@ Rows rows_of(const LinearOp& op, const Step& step, Thread& thread) {
   int64_t bytes;
   Rows rows = forms_at(op, count, own ? thread.room + kPieceBegin + kPieceBytes : step.shared, &bytes);
   rows.floats = step.row(op.x, 0);
-  for (int64_t row = 0; own && !thread.begun && row < count; row++) fill_forms(rows, row);
+  for (int64_t row = 0; own && !thread.begun && row < count; row++) fill_forms(rows, row, step.row(op.x, row));
   return rows;
 }
 
@@ -114,13 +114,14 @@ void multiply_tiles(const void* data, const Step& step, int64_t first, int64_t l
     int64_t number = job % tiles;
     const int64_t begin = job / tiles * kRowBlock, end = begin + kRowBlock < count ? begin + kRowBlock : count;
     const Projection* projection = op.projections;
-    NodePart own = node_tiles(*projection, step, thread.node);
-    for (; number >= own.count; own = node_tiles(*++projection, step, thread.node)) number -= own.count;
-    const TileJob tile = {*projection, number + own.first, begin, end};
+    NodePart own = node_tiles(projection->weight, step, thread.node);
+    for (; number >= own.count; own = node_tiles((++projection)->weight, step, thread.node)) number -= own.count;
+    const TileJob tile = {projection->weight, projection->bias, number + own.first, begin, end};
     if (op.gate != 0) {
-      run_gated(op, step, tile, rows, count, thread.room, shape);
+      const TileJob second = {op.projections[1].weight, op.projections[1].bias, tile.tile, begin, end};
+      run_gated(tile, second, op.gate, step.row(op.gated, 0), rows, count, thread.room, shape);
     } else {
-      run_job(tile, rows, count, tile.places(projection->out, step), thread.room, shape);
+      run_job(tile, rows, count, tile.places(step.row(projection->out, 0), projection->out.width), thread.room, shape);
     }
   }
 #ifdef __AMX_BF16__

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from headrace_engine.backends.cpu.offsets import Activation, Offsets, RecordedOp
 from headrace_engine.models.decoder import Batch
+from headrace_engine.models.experts import Expert, Shared
 from headrace_engine.models.rope.tables import PositionTables
 from headrace_engine.models.spec import DecoderSpec, QkNorm
 from headrace_engine.native import NO_VALUE, Activations, Gate, PackedMatrix, Product, Program, Rows
@@ -137,6 +138,37 @@ class RecordingOps:
             program.gated(offsets[gate], offsets[up], offsets[out], Gate[self._spec.gate])
 
         self.recorded.append(RecordedOp((gate, up), (out,), record, ((out, gate),)))
+        return out
+
+    def experts(
+        self,
+        x: Activation,
+        scores: Activation,
+        experts: Sequence[Expert[PackedMatrix]],
+        shared: Shared[Activation] | None,
+    ) -> Activation:
+        """See Ops."""
+        out, spec = Activation(x.width, x.rows), self._spec.experts
+        assert spec is not None
+        added, score = (None, None) if shared is None else (shared.out, shared.score)
+        read = [each for each in (x, scores, added, score) if each is not None]
+        matrices = [(expert.gate, expert.up, expert.down) for expert in experts]
+
+        def record(program: Program, offsets: Offsets) -> None:
+            program.experts(
+                matrices,
+                offsets[x],
+                offsets[scores],
+                offsets[out],
+                spec.used,
+                normalised=spec.normalised,
+                activation=Gate[self._spec.gate],
+                activations=self._activations,
+                shared=NO_VALUE if added is None else offsets[added],
+                score=NO_VALUE if score is None else offsets[score],
+            )
+
+        self.recorded.append(RecordedOp(tuple(read), (out,), record))
         return out
 
     def scaled(self, x: Activation, scale: float, soft_cap: float) -> Activation:

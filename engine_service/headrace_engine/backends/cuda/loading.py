@@ -149,6 +149,9 @@ def load_model(plan: CorePlan, device: Device, progress: Progress) -> CudaModel:
         allowed = ", ".join(map(str, HEAD_DIMS))
         text = f"has heads of {spec.head_dim} entries, which the cuda backend does not support; allowed: {allowed}"
         raise InvalidArgument.unsupported("config.model_path", text)
+    if spec.experts is not None:
+        text = f"is {spec.architecture}, whose mixtures of experts the cuda backend does not support: take cpu or torch"
+        raise InvalidArgument.unsupported("config.model_path", text)
     num_threads = plan.num_threads or compute_threads()
     row_codes = choose_row_codes(plan, files, device)
     packer = Packer(device, files, spec, choose_storage(plan, CudaModel.dtype), num_threads, row_codes)

@@ -16,7 +16,9 @@ from headrace_engine.backends.cuda.weights.quantized import QuantizedProducts, Q
 from headrace_engine.backends.cuda.weights.row_products import RowQuantizedWeight
 from headrace_engine.backends.torch.ops import head_normed, scaled
 from headrace_engine.backends.torch.rope import Positions
+from headrace_engine.errors import Internal
 from headrace_engine.models.decoder import Batch
+from headrace_engine.models.experts import Expert, Shared
 from headrace_engine.models.spec import DecoderSpec, QkNorm
 from headrace_engine.native import Dtype, Gate
 from headrace_engine.native.abi import AppendKv, DecodeAttention, GatedRows, GatherRows, PrefillAttention, RmsNorm
@@ -179,6 +181,12 @@ class CudaOps:
         )
         self._device.launch("gated_rows", args)
         return out
+
+    def experts(
+        self, x: Tensor, scores: Tensor, experts: Sequence[Expert[Tensor]], shared: Shared[Tensor] | None
+    ) -> Tensor:
+        """See Ops. Models with mixtures of experts are refused when they are loaded."""
+        raise Internal("experts on the cuda backend")
 
     def scaled(self, x: Tensor, scale: float, soft_cap: float) -> Tensor:
         """See Ops."""

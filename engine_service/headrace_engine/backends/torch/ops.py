@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 
 from headrace_engine.backends.torch import batch as batches
+from headrace_engine.backends.torch import experts as mixture
 from headrace_engine.backends.torch.attention import Scores, blocks_per_tile, paged_attention
 from headrace_engine.backends.torch.batch import TorchBatch
 from headrace_engine.backends.torch.kv_pool import KvPool
 from headrace_engine.backends.torch.linear import linear
 from headrace_engine.backends.torch.rope import Positions
 from headrace_engine.models.decoder import Batch
+from headrace_engine.models.experts import Expert, Shared
 from headrace_engine.models.spec import DecoderSpec, GateKind, QkNorm
 
 GATES: Mapping[GateKind, Callable[[Tensor], Tensor]] = {
@@ -86,6 +88,14 @@ class TorchOps:
     def gated(self, gate: Tensor, up: Tensor) -> Tensor:
         """See Ops."""
         return GATES[self._spec.gate](gate) * up
+
+    def experts(
+        self, x: Tensor, scores: Tensor, experts: Sequence[Expert[Tensor]], shared: Shared[Tensor] | None
+    ) -> Tensor:
+        """See Ops."""
+        assert self._spec.experts is not None
+        out = mixture.routed(x, scores, experts, self._spec.experts, self.gated)
+        return out if shared is None else out + mixture.shared_part(shared)
 
     def scaled(self, x: Tensor, scale: float, soft_cap: float) -> Tensor:
         """See Ops."""

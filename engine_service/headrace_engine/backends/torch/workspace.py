@@ -49,7 +49,7 @@ def workspace_bytes(spec: DecoderSpec, plan: CorePlan, itemsize: int) -> int:
         itemsize: bytes of one activation.
     """
     rows, sequences = plan.max_prefill_tokens + plan.max_batch * QUERY_TILE, plan.max_batch
-    mlp = 4 * spec.intermediate_size + 2 * spec.hidden_size
+    mlp = max(4 * spec.intermediate_size + 2 * spec.hidden_size, _experts_width(spec))
     attention = 3 * spec.query_width + 3 * spec.kv_width
     activations = rows * ((2 * spec.hidden_size + max(mlp, attention)) * itemsize + 8 * spec.query_width)
     keys = max(KEY_TILE, plan.block_size)
@@ -62,6 +62,14 @@ def workspace_bytes(spec: DecoderSpec, plan: CorePlan, itemsize: int) -> int:
         all_logits * itemsize + prompt_logits * _PROMPT_LOGIT_BYTES,
     )
     return activations + 4 * TILES_AT_ONCE * tile + logits
+
+
+def _experts_width(spec: DecoderSpec) -> int:
+    """Return the entries of a row in a mixture of experts, if one expert takes all rows."""
+    experts = spec.experts
+    if experts is None:
+        return 0
+    return 4 * max(experts.width, experts.shared_width) + 5 * spec.hidden_size + 12 * experts.count
 
 
 def measured_bytes(device: torch.device, step: Callable[[], object]) -> int:

@@ -8,17 +8,22 @@ from headrace_engine.errors import BadModel
 from headrace_engine.models.families.family import Family
 from headrace_engine.models.families.gemma import GEMMA
 from headrace_engine.models.families.glm import GLM
-from headrace_engine.models.families.granite import GRANITE, GRANITE4
+from headrace_engine.models.families.granite import GRANITE, GRANITE4, GRANITE_MOE
 from headrace_engine.models.families.llama import LLAMA
 from headrace_engine.models.families.mistral import MISTRAL
+from headrace_engine.models.families.mixtral import MIXTRAL
 from headrace_engine.models.families.olmo import OLMO
+from headrace_engine.models.families.olmoe import OLMOE
 from headrace_engine.models.families.phi3 import PHI3
 from headrace_engine.models.families.qwen2 import QWEN2
 from headrace_engine.models.families.qwen3 import QWEN3
+from headrace_engine.models.families.qwen_moe import QWEN_MOE
 
 __all__ = ["ARCHITECTURES", "GGUF_ARCHITECTURES", "family_of", "family_of_gguf"]
 
-_FAMILIES = (GEMMA, GLM, GRANITE, GRANITE4, LLAMA, MISTRAL, OLMO, PHI3, QWEN2, QWEN3)
+_FAMILIES = (
+    GEMMA, GLM, GRANITE, GRANITE4, GRANITE_MOE, LLAMA, MISTRAL, MIXTRAL, OLMO, OLMOE, PHI3, QWEN2, QWEN3, QWEN_MOE,
+)  # fmt: skip
 
 ARCHITECTURES: Mapping[str, Family] = {name: family for family in _FAMILIES for name in family.from_config}
 """Families by the name in config.json's `architectures`."""

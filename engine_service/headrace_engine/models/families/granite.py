@@ -1,4 +1,4 @@
-"""Granite 3 and the dense models of Granite 4: factors of embeddings, branches, scores and logits."""
+"""Granite 3, with experts or without, and the dense models of Granite 4: factors of embeddings, branches and logits."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from headrace_engine.models.families.family import Family, GgufHints, check_abse
 from headrace_engine.models.families.from_config import decoder_from_config
 from headrace_engine.models.families.from_metadata import decoder_from_metadata
 from headrace_engine.models.families.llama import with_biases
+from headrace_engine.models.families.mixtures import gguf_experts, read_experts, with_experts
 from headrace_engine.models.layout import GGUF_NAMES, HF_NAMES, FileLayout
 from headrace_engine.models.spec import DecoderSpec
 
@@ -18,6 +19,22 @@ _ATTENTION = ("attention", "full_attention")
 
 def _granite(config: ConfigFields) -> DecoderSpec:
     return _scaled(config, with_biases(decoder_from_config(config, "GraniteForCausalLM"), config))
+
+
+def _granite_moe(config: ConfigFields) -> DecoderSpec:
+    return _mixture(config, "GraniteMoeForCausalLM", 0)
+
+
+def _granite_moe_shared(config: ConfigFields) -> DecoderSpec:
+    shared = config.integer("shared_intermediate_size", 0, minimum=0)
+    return _mixture(config, "GraniteMoeSharedForCausalLM", shared)
+
+
+def _mixture(config: ConfigFields, architecture: str, shared: int) -> DecoderSpec:
+    has_bias = config.flag("attention_bias", False)
+    spec = replace(decoder_from_config(config, architecture), qkv_bias=has_bias, output_bias=has_bias)
+    experts = read_experts(config, count="num_local_experts", width="intermediate_size", normalised=True)
+    return with_experts(_scaled(config, spec), replace(experts, shared_width=shared))
 
 
 def _granite4(config: ConfigFields) -> DecoderSpec:
@@ -46,8 +63,19 @@ def _scaled(config: ConfigFields, spec: DecoderSpec) -> DecoderSpec:
 
 
 def _gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
-    check_absent(metadata, ("expert_count", "attn_logit_softcapping", "final_logit_softcapping"))
-    spec = decoder_from_metadata(metadata, "granite", hints)
+    check_absent(metadata, ("expert_count",))
+    return _gguf_scaled(metadata, decoder_from_metadata(metadata, "granite", hints))
+
+
+def _gguf_moe(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
+    spec = _gguf_scaled(metadata, decoder_from_metadata(metadata, "granitemoe", hints))
+    shared = metadata.integer("expert_shared_feed_forward_length", 0, minimum=0)
+    experts = gguf_experts(metadata, spec, normalised=True, width="feed_forward_length")
+    return with_experts(spec, replace(experts, shared_width=shared))
+
+
+def _gguf_scaled(metadata: ConfigFields, spec: DecoderSpec) -> DecoderSpec:
+    check_absent(metadata, ("attn_logit_softcapping", "final_logit_softcapping"))
     scale = None if metadata.get("attention.scale") in (None, 0, 0.0) else metadata.number("attention.scale")
     return replace(
         spec,
@@ -74,4 +102,20 @@ GRANITE4 = Family(
     from_config={"GraniteMoeHybridForCausalLM": _granite4},
     from_metadata={},
     hf=FileLayout({**HF_NAMES, **_JOINED}),
+)
+
+_EXPERTS = "model.layers.{i}.block_sparse_moe"
+_MOE = {
+    "router": f"{_EXPERTS}.router.layer.weight",
+    "experts.gate": f"{_EXPERTS}.input_linear.weight",
+    "experts.up": f"{_EXPERTS}.input_linear.weight",
+    "experts.down": f"{_EXPERTS}.output_linear.weight",
+    **{f"shared_{name}": tensor for name, tensor in _JOINED.items()},
+}
+
+GRANITE_MOE = Family(
+    from_config={"GraniteMoeForCausalLM": _granite_moe, "GraniteMoeSharedForCausalLM": _granite_moe_shared},
+    from_metadata={"granitemoe": _gguf_moe},
+    hf=FileLayout({**HF_NAMES, **_MOE}),
+    gguf=FileLayout(GGUF_NAMES, interleaved=True),
 )

@@ -8,6 +8,7 @@ from headrace_engine.models.config_fields import ConfigFields
 from headrace_engine.models.families.family import Family, GgufHints, check_absent, same_layers
 from headrace_engine.models.families.from_config import decoder_from_config, windowed_layers
 from headrace_engine.models.families.from_metadata import decoder_from_metadata
+from headrace_engine.models.families.mixtures import gguf_experts, with_experts
 from headrace_engine.models.layout import GGUF_NAMES, FileLayout
 from headrace_engine.models.spec import DecoderSpec, LayerSpec
 
@@ -65,8 +66,12 @@ def _rotated(layers: tuple[LayerSpec, ...], rotates: list[bool]) -> tuple[LayerS
 
 
 def _gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
-    check_absent(metadata, OTHER_MODELS)
-    return decoder_from_metadata(metadata, "llama", hints)
+    """Read the metadata of Llama, of Mistral, or of Mixtral, which has experts."""
+    check_absent(metadata, [name for name in OTHER_MODELS if name != "expert_count"])
+    spec = decoder_from_metadata(metadata, "llama", hints)
+    if metadata.get("expert_count") in (None, 0):
+        return spec
+    return with_experts(spec, gguf_experts(metadata, spec, normalised=True, width="feed_forward_length"))
 
 
 def _smollm3_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:

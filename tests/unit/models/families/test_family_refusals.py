@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from unit.models.test_families import refusal
 
+_MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("Gemma2ForCausalLM", {"use_bidirectional_attention": True}, "use_bidirectional_attention = True"),
     ("Gemma3ForCausalLM", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping = 50.0"),
@@ -17,6 +18,13 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("GraniteForCausalLM", {"logits_scaling": 0}, "logits_scaling = 0"),
     ("GraniteMoeHybridForCausalLM", {"num_local_experts": 8}, "num_local_experts = 8"),
     ("GraniteMoeHybridForCausalLM", {"layer_types": ["mamba"] * 4}, "layer_types = ['mamba', "),
+    ("GraniteMoeForCausalLM", {"num_local_experts": 0}, "num_local_experts = 0 must be an integer from 1 to 4096"),
+    ("MixtralForCausalLM", {"num_local_experts": 4, "num_experts_per_tok": 5}, "num_experts_per_tok = 5 must be"),
+    ("OlmoeForCausalLM", {"clip_qkv": 8.0}, "clip_qkv = 8.0"),
+    ("Qwen2MoeForCausalLM", {**_MOE, "shared_expert_intermediate_size": 0}, "shared_expert_intermediate_size = 0"),
+    ("Qwen3MoeForCausalLM", {**_MOE, "mlp_only_layers": [9]}, "mlp_only_layers = [9] must list layers from 0 to"),
+    ("Qwen3MoeForCausalLM", {**_MOE, "decoder_sparse_step": 9}, "decoder_sparse_step = 9 leaves no layer"),
+    ("Qwen3MoeForCausalLM", {**_MOE, "norm_topk_prob": 1}, "norm_topk_prob = 1 must be true or false"),
     ("Ministral3ForCausalLM", {}, "rope_parameters is absent"),
     ("MinistralForCausalLM", {"layer_types": ["chunked_attention"] * 4}, "layer_types = ['chunked_attention', "),
     ("Olmo2ForCausalLM", {"clip_qkv": 8.0}, "clip_qkv = 8.0"),

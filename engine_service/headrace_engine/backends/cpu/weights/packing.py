@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from headrace_engine.backends.cpu.weights.arena import Arena, aligned
 from headrace_engine.backends.cpu.weights.rows import TensorRows, orders_of
 from headrace_engine.backends.cpu.weights.storage import (
-    FORMATS,
     Storage,
     block_rows,
     float_rows,
@@ -126,7 +125,7 @@ class Packer:
         if self._storage.takes_blocks(name, tensor):
             part = partial(block_rows, tensor)
         else:
-            part = partial(float_rows, tensor, FORMATS[self._storage.dtype])
+            part = partial(float_rows, tensor, self._storage.numbers(name))
         packed = arena.add(name, self._storage.largest(name, tensor))
         for first, rows in row_parts(tensor, part, threads):
             packed.pack(self._cpu, rows, first)

@@ -24,6 +24,8 @@ FORMATS = {
 }
 _OWN_FORMATS = {"F32": Format.FLOAT32, "BF16": Format.BFLOAT16, "F16": Format.FLOAT16}
 _TABLES = ("embed", "head")
+_SCORES = (".router", ".shared_score")
+"""Ends of the names of matrices that are few, and whose products choose experts or weigh them: float32 always."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +45,19 @@ class Storage:
 
     def quantizes(self, name: str) -> Format | None:
         """Return the format that a matrix is quantized to; None: it is not."""
-        if self.quant is WeightQuant.NONE:
+        if self.quant is WeightQuant.NONE or name.endswith(_SCORES):
             return None
         return Format.INT8 if self.quant is WeightQuant.INT8 or name in _TABLES else Format.INT4
 
     def takes_blocks(self, name: str, tensor: TensorRows) -> bool:
         """Return True if the file's codes are preserved: in float32 those that we made, but no others."""
-        if not tensor.preserves_blocks or self.quantizes(name) is not None:
+        if not tensor.preserves_blocks or self.quantizes(name) is not None or name.endswith(_SCORES):
             return False
         return self.dtype is not ComputeDtype.FLOAT32 or tensor.stored.has_own_codes
+
+    def numbers(self, name: str) -> Format:
+        """Return the format of a matrix that is neither quantized here nor preserved in blocks."""
+        return Format.FLOAT32 if name.endswith(_SCORES) else FORMATS[self.dtype]
 
     def largest(self, name: str, tensor: TensorRows) -> Matrix:
         """Return the storage of a matrix, or its upper bound if that depends on the values."""
@@ -59,7 +65,7 @@ class Storage:
             return _blocks(tensor).matrix(tensor.outputs, tensor.inputs)
         kind = self.quantizes(name)
         if kind is None:
-            return Matrix(tensor.outputs, tensor.inputs, FORMATS[self.dtype])
+            return Matrix(tensor.outputs, tensor.inputs, self.numbers(name))
         return quantized_matrix(tensor.outputs, tensor.inputs, kind, self.group, Dtype.FLOAT32)
 
 

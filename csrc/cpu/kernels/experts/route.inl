@@ -1,0 +1,155 @@
+// Mixtures of experts: which experts each row takes, and the rows of each expert.
+
+constexpr int64_t kFewRoutes = 16;  // that one job chooses for, instead of a phase of its own
+
+// Rows of one expert, not more than a block: slots first ... last - 1.
+struct SlotGroup {
+  int32_t expert, first, last;
+};
+
+// The shared scratch of a mixture. A slot is one expert of one row; slots are ordered by expert, then by row.
+struct Slots {
+  int32_t* slots;      // [rows][used]: until they are grouped, the numbers of the experts
+  float* weights;      // [rows][used]
+  int32_t* rows;       // [slots] the row of each slot
+  int32_t* ends;       // [count] while grouping: the end of each expert's slots so far
+  SlotGroup* groups;   // [num_groups]
+  int64_t* num_groups;
+  Rows x;              // activations of each slot
+  float* floats;       // [slots][hidden], x as floats; null: not needed
+  Rows inner;          // inputs of `down`; their floats are the outputs of the gates
+  float* gated;        // [slots][width], the same
+  float* outs;         // [slots][hidden]
+};
+
+// Takes pieces of scratch, each aligned to 64.
+struct Taker {
+  std::byte* at;
+
+  template <typename T>
+  T* take(int64_t count) {
+    std::byte* const taken = at;
+    at += up_to(count * static_cast<int64_t>(sizeof(T)), 64);
+    return reinterpret_cast<T*>(taken);
+  }
+  Rows take(const Forms& forms, int64_t width, int64_t rows) {
+    int64_t bytes;
+    const Rows taken = lay_out(forms, width, rows, at, &bytes);
+    at += up_to(bytes, 64);
+    return taken;
+  }
+};
+
+constexpr int64_t kReadBeyond = 32;  // slots behind the last one that products of whole tiles read
+
+// Return the scratch for a number of rows, laid out from base on, and its size.
+Slots slots_at(const CoreExperts& op, int64_t rows, std::byte* base, int64_t* bytes) {
+  const CoreExpert& expert = *op.experts;
+  const int64_t count = rows * op.used, width = expert.gate.outputs;
+  Forms outer{op.activations == CORE_ACTIVATIONS_INT8}, inner{op.activations == CORE_ACTIVATIONS_INT8};
+  outer.add(expert.gate, rows);
+  outer.add(expert.up, rows);
+  inner.add(expert.down, rows);
+  Taker taker = {base};
+  Slots out{};
+  out.slots = taker.take<int32_t>(count);
+  out.weights = taker.take<float>(count);
+  out.rows = taker.take<int32_t>(count);
+  out.ends = taker.take<int32_t>(op.count);
+  out.groups = taker.take<SlotGroup>(count / kRowBlock + (count < op.count ? count : op.count));
+  out.num_groups = taker.take<int64_t>(1);
+  out.x = taker.take(outer, op.x.width, count + kReadBeyond);
+  if (outer.floats) out.x.floats = out.floats = taker.take<float>(count * op.x.width);
+  out.gated = taker.take<float>(count * width);
+  out.inner = taker.take(inner, width, count + kReadBeyond);
+  out.inner.floats = out.gated;
+  out.outs = taker.take<float>(count * op.x.width);
+  *bytes = taker.at - base;
+  return out;
+}
+
+Slots slots_of(const CoreExperts& op, const Step& step) {
+  int64_t bytes;
+  return slots_at(op, step.rows(op.x), step.shared, &bytes);
+}
+
+// Return the first of the highest scores that come after score `last` in this order; -1: there is none.
+int32_t next_best(const float* scores, int32_t count, int32_t last) {
+  int32_t best = -1;
+  for (int32_t i = 0; i < count; i++) {
+    const bool after = last < 0 || scores[i] < scores[last] || (scores[i] == scores[last] && i > last);
+    if (after && (best < 0 || scores[i] > scores[best])) best = i;
+  }
+  return best;
+}
+
+// Choose the experts of a row, and their weights. Of scores that are no numbers, any experts.
+void route_row(const CoreExperts& op, const float* scores, int32_t* chosen, float* weights) {
+  for (int32_t i = 0; i < op.used; i++) {
+    const int32_t best = next_best(scores, op.count, i == 0 ? -1 : chosen[i - 1]);
+    chosen[i] = best < 0 ? i : best;
+  }
+  const float most = scores[chosen[0]];
+  float sum = 0;
+  for (int32_t i = 0; i < op.used; i++) sum += weights[i] = __builtin_expf(scores[chosen[i]] - most);
+  if (op.normalised == 0) {
+    sum = 0;
+    for (int32_t i = 0; i < op.count; i++) sum += __builtin_expf(scores[i] - most);
+  }
+  for (int32_t i = 0; i < op.used; i++) weights[i] /= sum;
+}
+
+void route_rows(const CoreExperts& op, const Step& step, const Slots& slots, int64_t first, int64_t last) {
+  for (int64_t row = first; row < last; row++) {
+    route_row(op, step.row(op.scores, row), slots.slots + row * op.used, slots.weights + row * op.used);
+  }
+}
+
+// ---- phase 0: experts of each row ----
+
+int64_t route_jobs(const void* data, const Step& step) {
+  const int64_t rows = step.rows(static_cast<const CoreExperts*>(data)->x);
+  return rows > kFewRoutes ? rows : 0;
+}
+
+void route(const void* data, const Step& step, int64_t first, int64_t last, Thread&) {
+  const auto& op = *static_cast<const CoreExperts*>(data);
+  route_rows(op, step, slots_of(op, step), first, last);
+}
+
+// ---- phase 1: rows of each expert ----
+
+int64_t group_jobs(const void* data, const Step& step) {
+  return step.rows(static_cast<const CoreExperts*>(data)->x) > 0;
+}
+
+// Write the groups of experts that have slots; `ends` becomes the first slot of each expert.
+void begin_groups(const CoreExperts& op, const Slots& slots) {
+  int64_t groups = 0;
+  int32_t end = 0;
+  for (int32_t expert = 0; expert < op.count; expert++) {
+    const int32_t first = end;
+    end += slots.ends[expert];
+    slots.ends[expert] = first;
+    for (int32_t at = first; at < end; at += kRowBlock) {
+      const auto last = static_cast<int32_t>(at + kRowBlock);
+      slots.groups[groups++] = {expert, at, last < end ? last : end};
+    }
+  }
+  *slots.num_groups = groups;
+}
+
+void group(const void* data, const Step& step, int64_t, int64_t, Thread&) {
+  const auto& op = *static_cast<const CoreExperts*>(data);
+  const Slots slots = slots_of(op, step);
+  const int64_t rows = step.rows(op.x), count = rows * op.used;
+  if (rows <= kFewRoutes) route_rows(op, step, slots, 0, rows);
+  __builtin_memset(slots.ends, 0, static_cast<size_t>(op.count) * sizeof(int32_t));
+  for (int64_t i = 0; i < count; i++) slots.ends[slots.slots[i]]++;
+  begin_groups(op, slots);
+  for (int64_t i = 0; i < count; i++) {
+    const int32_t slot = slots.ends[slots.slots[i]]++;
+    slots.rows[slot] = static_cast<int32_t>(i / op.used);
+    slots.slots[i] = slot;
+  }
+}

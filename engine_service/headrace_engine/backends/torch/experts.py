@@ -1,0 +1,47 @@
+"""Mixtures of experts in plain torch, one expert after the other over its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from headrace_engine.backends.torch.linear import linear
+from headrace_engine.models.experts import Expert, Shared
+from headrace_engine.models.spec import ExpertsSpec
+
+
+def route(scores: Tensor, spec: ExpertsSpec) -> tuple[Tensor, Tensor]:
+    """Return the experts of each row, highest score first, and their weights in float32, [rows, used] each."""
+    scores = scores.float()
+    chosen = scores.sort(dim=1, descending=True, stable=True).indices[:, : spec.used]
+    if spec.normalised:
+        return chosen, scores.gather(1, chosen).softmax(1)
+    return chosen, scores.softmax(1).gather(1, chosen)
+
+
+def routed(
+    x: Tensor,
+    scores: Tensor,
+    experts: Sequence[Expert[Tensor]],
+    spec: ExpertsSpec,
+    gated: Callable[[Tensor, Tensor], Tensor],
+) -> Tensor:
+    """Return the weighted sums of the outputs of each row's experts, [rows, hidden].
+
+    A row is added to by its experts in their order, whatever other rows there are.
+    """
+    chosen, weights = route(scores, spec)
+    out = torch.zeros_like(x)
+    for number in chosen.unique().tolist():
+        rows, place = (chosen == number).nonzero(as_tuple=True)
+        expert, part = experts[number], x[rows]
+        product = linear(gated(linear(part, expert.gate), linear(part, expert.up)), expert.down)
+        out[rows] += product * weights[rows, place, None].to(x.dtype)
+    return out
+
+
+def shared_part(shared: Shared[Tensor]) -> Tensor:
+    """Return what the expert of all tokens adds."""
+    return shared.out if shared.score is None else shared.out * torch.sigmoid(shared.score)

@@ -1,0 +1,34 @@
+"""Mixtral: experts in all layers. GGUF files of it are of the architecture llama."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headrace_engine.models.config_fields import ConfigFields
+from headrace_engine.models.families.family import Family, same_layers
+from headrace_engine.models.families.from_config import decoder_from_config
+from headrace_engine.models.families.mixtures import read_experts, with_experts
+from headrace_engine.models.layout import HF_NAMES, FileLayout
+from headrace_engine.models.spec import DecoderSpec
+
+_EPS = 1e-5
+
+
+def _mixtral(config: ConfigFields) -> DecoderSpec:
+    spec = decoder_from_config(config, "MixtralForCausalLM")
+    spec = replace(spec, norm_eps=config.number("rms_norm_eps", _EPS))
+    if config.get("sliding_window") is not None:
+        spec = replace(spec, layers=same_layers(spec.num_layers, config.integer("sliding_window")))
+    experts = read_experts(config, count="num_local_experts", width="intermediate_size", normalised=True)
+    return with_experts(spec, experts)
+
+
+_EXPERT = "model.layers.{i}.block_sparse_moe.experts.{e}"
+_HF = {
+    "router": "model.layers.{i}.block_sparse_moe.gate.weight",
+    "experts.gate": f"{_EXPERT}.w1.weight",
+    "experts.up": f"{_EXPERT}.w3.weight",
+    "experts.down": f"{_EXPERT}.w2.weight",
+}
+
+MIXTRAL = Family(from_config={"MixtralForCausalLM": _mixtral}, from_metadata={}, hf=FileLayout({**HF_NAMES, **_HF}))

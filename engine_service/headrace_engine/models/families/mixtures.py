@@ -1,0 +1,53 @@
+"""Reading of what configs and GGUF metadata say of mixtures of experts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from headrace_engine.models.config_fields import ConfigFields
+from headrace_engine.models.spec import DecoderSpec, ExpertsSpec
+
+_MOST_EXPERTS = 4_096
+"""Maximum number of experts of a layer: more than any model has, so that a larger number is a damaged config."""
+
+
+def read_experts(
+    config: ConfigFields, *, count: str, width: str, normalised: bool, used: str = "num_experts_per_tok"
+) -> ExpertsSpec:
+    """Read a mixture of experts from the fields with these names.
+
+    Raises:
+        BadModel: a field is absent or out of range; names it.
+    """
+    experts = config.integer(count, maximum=_MOST_EXPERTS)
+    return ExpertsSpec(experts, config.integer(used, maximum=experts), config.integer(width), normalised)
+
+
+def with_experts(spec: DecoderSpec, experts: ExpertsSpec, where: Sequence[bool] | None = None) -> DecoderSpec:
+    """Return the spec with experts in these layers; None: in all."""
+    has = [True] * spec.num_layers if where is None else where
+    layers = tuple(replace(layer, experts=each) for layer, each in zip(spec.layers, has, strict=True))
+    return replace(spec, experts=experts, layers=layers)
+
+
+def gguf_experts(
+    metadata: ConfigFields, spec: DecoderSpec, *, normalised: bool, width: str = "expert_feed_forward_length"
+) -> ExpertsSpec:
+    """Read a mixture of experts from GGUF metadata.
+
+    Args:
+        normalised: of the architecture, where the file does not say.
+
+    Raises:
+        BadModel: a key is absent, out of range, or says what is not supported; names it.
+    """
+    if metadata.get("expert_weights_scale") not in (None, 0.0, 1.0):
+        raise metadata.error("expert_weights_scale", "is not supported for this architecture")
+    experts = metadata.integer("expert_count", maximum=_MOST_EXPERTS)
+    return ExpertsSpec(
+        count=experts,
+        used=metadata.integer("expert_used_count", maximum=experts),
+        width=metadata.integer(width, spec.intermediate_size),
+        normalised=metadata.flag("expert_weights_norm", normalised),
+    )

@@ -1,0 +1,151 @@
+"""Mixtures of experts against float64, at every instruction set of this machine."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from headrace_engine.native import Cpu, Gate, Isa, Matrix, NativeError, PackedMatrix, Program
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from native.cpu.test_linear import FORMATS
+from native.one_program import OneProgram, Values, random_weight
+
+Exact = np.ndarray[Any, np.dtype[np.float64]]
+Trio = tuple[PackedMatrix, PackedMatrix, PackedMatrix]
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Random experts of one storage: as they are packed, and their entries."""
+
+    packed: list[Trio]
+    exact: list[tuple[Exact, Exact, Exact]]
+
+
+def mixture(rng: np.random.Generator, cpu: Cpu, kind: str, count: int, hidden: int, width: int) -> Mixture:
+    sizes = ((width, hidden), (width, hidden), (hidden, width))
+    drawn = [[random_weight(rng, cpu, Matrix(*size, **FORMATS[kind])) for size in sizes] for _ in range(count)]
+    return Mixture([(a[0], b[0], c[0]) for a, b, c in drawn], [(a[1], b[1], c[1]) for a, b, c in drawn])
+
+
+def program(
+    cpu: Cpu, inputs: dict[str, Any], experts: Sequence[Trio], used: int, normalised: bool, rows: int = 0
+) -> OneProgram:
+    hidden = inputs["x"].shape[1]
+
+    def record(made: Program, v: Values) -> None:
+        more = {name: v[name] for name in ("shared", "score") if name in v}
+        made.experts(experts, v["x"], v["scores"], v["out"], used, normalised=normalised, activation=Gate.SILU, **more)
+
+    return OneProgram(cpu, inputs, {"out": hidden}, record, max_tokens=rows)
+
+
+def expected(inputs: dict[str, Any], exact: Sequence[Any], used: int, normalised: bool) -> Exact:
+    x, scores = (inputs[name].astype(np.float64) for name in ("x", "scores"))
+    chosen = np.argsort(-scores, axis=1, kind="stable")[:, :used]
+    weights = np.exp(scores - scores.max(1, keepdims=True))
+    picked = np.take_along_axis(weights, chosen, 1)
+    picked /= (picked if normalised else weights).sum(1, keepdims=True)
+    out = np.zeros_like(x)
+    for row, (numbers, factors) in enumerate(zip(chosen, picked, strict=True)):
+        for number, factor in zip(numbers, factors, strict=True):
+            gate, up, down = exact[number]
+            gates = gate @ x[row]
+            out[row] += factor * (down @ (gates / (1 + np.exp(-gates)) * (up @ x[row])))
+    if "shared" in inputs:
+        out += inputs["shared"] / (1 + np.exp(-inputs["score"].astype(np.float64)))
+    return out
+
+
+def random_inputs(rng: np.random.Generator, rows: int, hidden: int, count: int) -> dict[str, Any]:
+    widths = {"x": hidden, "scores": count, "shared": hidden, "score": 1}
+    return {name: rng.standard_normal((rows, width)).astype(np.float32) for name, width in widths.items()}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("rows", [1, 5, 40, 300])
+def test_every_storage_of_experts(cpu: Cpu, rng: np.random.Generator, kind: str, rows: int) -> None:
+    count, hidden, width = 6, 96, 100
+    experts, inputs = mixture(rng, cpu, kind, count, hidden, width), random_inputs(rng, rows, hidden, count)
+    got = program(cpu, inputs, experts.packed, 2, True).run()["out"]
+    wanted = expected(inputs, experts.exact, 2, True)
+    limit = 1e-5 if kind.startswith("float") else 1e-2
+    assert np.sqrt(np.mean((got - wanted) ** 2)) < limit * np.sqrt(np.mean(wanted**2))
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), normalised=st.booleans(), seed=st.integers(0, 2**16))
+def test_any_counts_and_sizes(cpu: Cpu, data: st.DataObject, normalised: bool, seed: int) -> None:
+    rng, count = np.random.default_rng(seed), data.draw(st.integers(1, 40))
+    used, rows = data.draw(st.integers(1, count)), data.draw(st.integers(1, 40))
+    hidden, width = data.draw(st.integers(1, 150)), data.draw(st.integers(1, 150))
+    experts, inputs = mixture(rng, cpu, "float32", count, hidden, width), random_inputs(rng, rows, hidden, count)
+    got = program(cpu, inputs, experts.packed, used, normalised).run()["out"]
+    wanted = expected(inputs, experts.exact, used, normalised)
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_row_has_the_same_bits_in_any_step(cpu: Cpu, rng: np.random.Generator, kind: str) -> None:
+    if cpu.isa is Isa.AMX and kind not in ("float32", "float16"):
+        pytest.skip("AMX rounds products of few rows and of many differently")
+    experts, inputs = mixture(rng, cpu, kind, 5, 64, 70), random_inputs(rng, 300, 64, 5)
+    together = program(cpu, inputs, experts.packed, 3, True).run()["out"]
+    for first, last in ((0, 1), (7, 9), (100, 140)):
+        part = {name: values[first:last] for name, values in inputs.items()}
+        alone = program(cpu, part, experts.packed, 3, True).run()["out"]
+        np.testing.assert_array_equal(alone, together[first:last])
+
+
+def test_of_equal_scores_the_first_experts_are_taken(cpu: Cpu, rng: np.random.Generator) -> None:
+    experts, inputs = mixture(rng, cpu, "float32", 6, 32, 40), random_inputs(rng, 3, 32, 6)
+    inputs["scores"][:] = [1, 2, 1, 2, 0, 2]
+    got = program(cpu, inputs, experts.packed, 4, True).run()["out"]
+    np.testing.assert_allclose(got, expected(inputs, experts.exact, 4, True), rtol=0, atol=1e-3)
+
+
+def test_weights_of_unused_experts_are_not_read(cpu: Cpu, rng: np.random.Generator) -> None:
+    """Those of two experts are where nothing is mapped: reading them would end the process."""
+    experts, inputs = mixture(rng, cpu, "bfloat16", 5, 64, 70), random_inputs(rng, 20, 64, 5)
+    inputs["scores"][:, [1, 4]] = -100
+    whole = program(cpu, inputs, experts.packed, 2, False).run()["out"]
+    there = [absent(trio) if number in (1, 4) else trio for number, trio in enumerate(experts.packed)]
+    np.testing.assert_array_equal(program(cpu, inputs, there, 2, False).run()["out"], whole)
+
+
+def absent(trio: Trio) -> Trio:
+    copies = [copy.copy(each) for each in trio]
+    for each in copies:
+        each.struct = each.matrix.struct(4096)
+    return copies[0], copies[1], copies[2]
+
+
+def test_scores_that_are_no_numbers_choose_some_experts(cpu: Cpu, rng: np.random.Generator) -> None:
+    experts, inputs = mixture(rng, cpu, "float32", 4, 32, 40), random_inputs(rng, 2, 32, 4)
+    inputs["scores"][1] = np.nan
+    got = program(cpu, inputs, experts.packed, 2, True).run()["out"]
+    assert np.isfinite(got[0]).all()
+    assert np.isnan(got[1]).all()
+
+
+def _used(trios: list[Trio]) -> tuple[list[Trio], int]:
+    return trios, 5
+
+
+def _other_shape(trios: list[Trio]) -> tuple[list[Trio], int]:
+    return [*trios[:3], (trios[3][0], trios[3][1], trios[3][0])], 2
+
+
+@pytest.mark.parametrize(("change", "field"), [(_used, "used"), (_other_shape, "experts")])
+def test_what_is_no_mixture_is_refused(
+    cpu: Cpu, rng: np.random.Generator, change: Callable[[list[Trio]], tuple[list[Trio], int]], field: str
+) -> None:
+    experts, inputs = mixture(rng, cpu, "float32", 4, 32, 40), random_inputs(rng, 2, 32, 4)
+    trios, used = change(experts.packed)
+    with pytest.raises(NativeError, match=f"^experts: {field}"):
+        program(cpu, inputs, trios, used, True)
