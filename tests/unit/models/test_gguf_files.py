@@ -124,7 +124,7 @@ class TestMismatch:
             ({"llama.rope.scaling.type": "longrope"}, ["rope.scaling.type", "longrope"]),
             ({"llama.rope.scaling.type": "linear"}, ["rope.scaling.factor"]),
             ({"llama.rope.dimension_count": 8}, ["rope.dimension_count"]),
-            ({"llama.expert_count": 8}, ["expert_count"]),
+            ({"llama.expert_count": 8}, ["expert_used_count"]),
             ({"llama.logit_scale": 2.0}, ["logit_scale"]),
             ({"general.architecture": "mamba"}, ["'mamba'", "llama", "qwen2"]),
             ({"split.count": 2}, ["split.count"]),
