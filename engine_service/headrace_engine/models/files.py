@@ -38,11 +38,12 @@ class Assembly:
     """How the rows of a quantized matrix are made of the tensors of a file that hold it in a layout of its own.
 
     Attributes:
-        layout: name of the layout; see `assembled.LAYOUTS`.
+        layout: name of the layout; see `code_layouts.LAYOUTS`.
         parts: its tensors, in the layout's order.
         group: inputs that share a scale there; 0: all.
         first: index of the first row in those tensors.
         height: rows that share their scales.
+        added: what is added to every scale.
     """
 
     layout: str
@@ -50,6 +51,7 @@ class Assembly:
     group: int
     first: int = 0
     height: int = 1
+    added: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ class QuantizedType:
 
         count, width = self.scales(inputs), self.scale_bits // 8
         numbers = np.ascontiguousarray(rows[:, -(-inputs * self.bits // 8) :]).view(f"<f{width}").astype(np.float32)
-        codes = rows[:, :inputs] if self.bits == 8 else _single(rows[:, : -(-inputs // 2)], inputs)
+        codes = rows[:, :inputs] if self.bits == 8 else unpaired(rows[:, : -(-inputs // 2)], inputs)
         return codes, numbers[:, :count], numbers[:, count:] if self.has_offsets else None
 
     def floats(self, rows: Bytes, inputs: int) -> Floats:
@@ -110,7 +110,8 @@ def _paired(codes: Bytes) -> Bytes:
     return even[:, ::2] | even[:, 1::2] << np.uint8(4)
 
 
-def _single(pairs: Bytes, inputs: int) -> Bytes:
+def unpaired(pairs: Bytes, inputs: int) -> Bytes:
+    """Return codes [rows, inputs] of rows whose bytes hold two of them, the first in the lower half."""
     import numpy as np
 
     return np.stack([pairs & np.uint8(15), pairs >> np.uint8(4)], axis=2).reshape(len(pairs), -1)[:, :inputs]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from headrace_engine.models.quantized_rows import QuantizedType, quantized_type
+from headrace_engine.models.quantized_rows import QuantizedType, quantized_type, unpaired
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,7 +20,16 @@ if TYPE_CHECKING:
     Bytes = NDArray[np.uint8]
     Floats = NDArray[np.float32]
 
-_NAME = re.compile(r"(E4M3)-(\d{1,10})")
+_BITS = {"E4M3": 8, "NF4": 4}
+"""Bits of a code by table."""
+_NAME = re.compile(rf"({'|'.join(_BITS)})-(\d{{1,10}})")
+
+NF4 = (
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+    -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+    0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
+)  # fmt: skip
+"""Quantiles of a normal distribution, as the QLoRA paper has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +43,13 @@ class TableType:
 
     table: str
     group: int
-    bits: int = 8
     has_offsets: bool = False
     zero: int = 0
+
+    @property
+    def bits(self) -> int:
+        """Bits of a code."""
+        return _BITS[self.table]
 
     @property
     def name(self) -> str:
@@ -64,7 +77,8 @@ class TableType:
 
         width = -(-inputs * self.bits // 8)
         scales = np.ascontiguousarray(rows[:, width:]).view("<f4")
-        weights: Floats = _e4m3()[rows[:, :width]]
+        codes = rows[:, :width] if self.bits == 8 else unpaired(rows[:, :width], inputs)
+        weights: Floats = (_e4m3() if self.table == "E4M3" else np.array(NF4, np.float32))[codes]
         weights *= np.repeat(scales, self.group or inputs, 1)[:, :inputs]
         return weights
 

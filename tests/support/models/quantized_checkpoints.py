@@ -6,6 +6,7 @@ The package compressed-tensors and transformers pack and unpack their formats th
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,6 +22,13 @@ from support.models.damage import edit_json
 WEIGHTS = "model.safetensors"
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 """Of the eight codes in a word of AutoAWQ's gemm layout, the output that each belongs to."""
+
+NF4 = (
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+    -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+    0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
+)  # fmt: skip
+"""Levels of NF4, as bitsandbytes has them."""
 
 Packed = tuple[dict[str, Tensor], Tensor]
 """A matrix as tensors by suffix, and the weights that these stand for."""
@@ -158,6 +166,47 @@ def fbgemm_fp8(weight: Tensor) -> Packed:
     return {"weight": codes, "weight_scale": scales}, codes.float() * scales
 
 
+def nf4(group: int, *, nested: bool) -> Packing:
+    """NF4 of bitsandbytes: quantiles of a normal distribution, two codes in a byte, the first in its upper half.
+
+    Args:
+        nested: whether scales are codes, too: of a table, with a scale for each 256 of them, around their mean.
+    """
+
+    def packed(weight: Tensor) -> Packed:
+        blocks = weight.reshape(-1, group)
+        scales = blocks.abs().amax(1)
+        tensors, state = {"weight.absmax": scales}, {"quant_type": "nf4", "blocksize": group}
+        if nested:
+            offset = scales.mean()
+            inner = torch.nn.functional.pad(scales - offset, (0, -len(scales) % 256)).reshape(-1, 256).abs().amax(1)
+            table = torch.linspace(-1, 1, 256)
+            ratios = (scales - offset) / inner.repeat_interleave(256)[: len(scales)]
+            chosen = (ratios[:, None] - table).abs().argmin(1)
+            scales = table[chosen] * inner.repeat_interleave(256)[: len(scales)] + offset
+            tensors = {"weight.absmax": chosen.byte(), "weight.nested_absmax": inner, "weight.nested_quant_map": table}
+            state |= {"nested_blocksize": 256, "nested_dtype": "float32", "nested_offset": float(offset)}
+        levels = torch.tensor(NF4)
+        codes = (blocks[:, :, None] / scales[:, None, None] - levels).abs().argmin(2).reshape(-1, 2)
+        described = json.dumps({**state, "dtype": "float32", "shape": list(weight.shape)}).encode()
+        tensors |= {
+            "weight": (codes[:, :1] << 4 | codes[:, 1:]).byte(),
+            "weight.quant_map": levels,
+            "weight.quant_state.bitsandbytes__nf4": torch.tensor(list(described), dtype=torch.uint8),
+        }
+        return tensors, (levels[codes.reshape(-1, group)] * scales[:, None]).reshape(weight.shape)
+
+    return packed
+
+
+def llm_int8(weight: Tensor) -> Packed:
+    """Eight bits of bitsandbytes: for each output the weight of the code 127."""
+    most = weight.abs().amax(1)
+    codes = (weight / most[:, None] * 127).round().to(torch.int8)
+    layout = torch.tensor(0, dtype=torch.uint8)
+    return {"weight": codes, "SCB": most, "weight_format": layout}, codes * (most / 127)[:, None]
+
+
 def _words(values: Tensor, bits: int) -> Tensor:
     """Pack along the first dimension, lowest bits first, into int32."""
     words = torch.zeros(len(values) * bits // 32, values.shape[1], dtype=torch.int64)
@@ -194,6 +243,7 @@ def _scheme(kind: str, **weights: Any) -> tuple[Packing, dict[str, Any]]:
     return compressed(kind, **weights), {**config, "ignore": ["lm_head"], "kv_cache_scheme": None}
 
 
+_NF4 = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
 _INT8 = {"num_bits": 8, "type": "int"}
 _FLOAT8 = {"num_bits": 8, "type": "float", "symmetric": True}
 _GPTQ = {"quant_method": "gptq", "desc_act": False}
@@ -218,6 +268,7 @@ SCHEMES: Mapping[str, tuple[Packing, dict[str, Any]]] = {
     "int8": _scheme("int-quantized", **_INT8, symmetric=True, strategy="channel"),
     "int8 of a matrix": _scheme("int-quantized", **_INT8, symmetric=True, strategy="tensor"),
     "int8 asymmetric": _scheme("naive-quantized", **_INT8, symmetric=False, strategy="channel"),
+    "llm int8": (llm_int8, {"quant_method": "bitsandbytes", "load_in_8bit": True}),
     "awq whole rows": (awq(-1), {"quant_method": "awq", "bits": 4, "group_size": -1, "version": "GEMM"}),
 }
 """Ways to quantize into integers: the layout, and the `quantization_config` that goes with it."""
@@ -227,8 +278,10 @@ NUMBERS: Mapping[str, tuple[Packing, dict[str, Any]]] = {
     "float8 of a matrix": _scheme("naive-quantized", **_FLOAT8, strategy="tensor"),
     "float8 in blocks": _scheme("float-quantized", **_FLOAT8, strategy="block", block_structure=[16, 32]),
     "fbgemm fp8": (fbgemm_fp8, {"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0}),
+    "nf4": (nf4(64, nested=False), _NF4),
+    "nf4 with scales in codes": (nf4(64, nested=True), _NF4),
     "block fp8": (block_fp8(16, 32), {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [16, 32]}),
 }
-"""Ways to quantize into numbers of eight bits."""
+"""Ways to quantize that are read as numbers."""
 
 ALL: Mapping[str, tuple[Packing, dict[str, Any]]] = {**SCHEMES, **NUMBERS}

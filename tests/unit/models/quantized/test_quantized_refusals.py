@@ -58,7 +58,7 @@ def refused_weights(path: Path) -> str:
     [
         (
             {"quant_method": "hqq"},
-            "quant_method = 'hqq' is not supported; supported are awq, compressed-",
+            "quant_method = 'hqq' is not supported; supported are awq, bitsandbytes",
         ),
         ({"quant_method": None}, "quant_method is absent"),
         ({"bits": 3}, "bits = 3 is not supported; supported are 4"),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from headrace_engine.models.config_fields import ConfigFields
 from headrace_engine.models.files import StoredTensor
 from headrace_engine.models.loaders.quantization.awq import read_awq
+from headrace_engine.models.loaders.quantization.bitsandbytes import read_bitsandbytes
 from headrace_engine.models.loaders.quantization.compressed_tensors import read_compressed_tensors
 from headrace_engine.models.loaders.quantization.fp8 import read_fbgemm_fp8, read_fp8
 from headrace_engine.models.loaders.quantization.gptq import read_gptq
@@ -17,6 +18,7 @@ from headrace_engine.models.loaders.quantization.modules import Replaced
 
 METHODS: Mapping[str, Callable[[ConfigFields, Mapping[str, StoredTensor]], Replaced]] = {
     "awq": read_awq,
+    "bitsandbytes": read_bitsandbytes,
     "compressed-tensors": read_compressed_tensors,
     "fbgemm_fp8": read_fbgemm_fp8,
     "fp8": read_fp8,

@@ -79,10 +79,11 @@ def matrix(
     parts: Sequence[StoredTensor],
     group: int,
     height: int = 1,
+    added: float = 0.0,
 ) -> StoredTensor:
     """Return the matrix of a module, [outputs, inputs], as it is assembled from parts, the codes first."""
     codes, nbytes = parts[0], shape[0] * kind.row_bytes(shape[1])
-    made = Assembly(layout, tuple(parts), group, height=height)
+    made = Assembly(layout, tuple(parts), group, height=height, added=added)
     return StoredTensor(f"{module}.weight", kind.name, shape, codes.file, codes.offset, nbytes, assembly=made)
 
 
