@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 PROMPT ?=  ## run: print the answer to this alone, and end
 PORT ?=  ## run: port of the gateway; 7070, and any free one with PROMPT or 0
 ENGINE_PORT ?=  ## run: port of the engine; 7071, and any free one with PROMPT or 0
+HTTP_PORT ?=  ## run: port of the gateway's HTTP (docs/http.md), 0 for any free one; without it there is none
 MODELS ?=  ## run: folder that clients may install models from; models/ here
 TORCH_INDEX ?=  ## a package index to take torch from, such as https://download.pytorch.org/whl/cpu
 # CUDA kernels are built where there is a card to run them.
@@ -15,7 +16,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # What users type is text: `value` takes it as it stands, and make, which would expand it, does not export it.
-unexport PROMPT PORT ENGINE_PORT MODELS
+unexport PROMPT PORT ENGINE_PORT HTTP_PORT MODELS
 
 STEP := $(PYTHON) deploy/step.py
 PIP := $(BIN)/pip install --quiet
@@ -35,10 +36,12 @@ run: $(VENV)/.installed $(VENV)/.model  ## serve SmolLM2 here and stream an answ
 	    $(if $(value PROMPT),--prompt="$$RUN_PROMPT") \
 	    $(if $(value PORT),--port="$$RUN_PORT") \
 	    $(if $(value ENGINE_PORT),--engine-port="$$RUN_ENGINE_PORT") \
+	    $(if $(value HTTP_PORT),--http-port="$$RUN_HTTP_PORT") \
 	    $(if $(value MODELS),--models="$$RUN_MODELS")
 run: export RUN_PROMPT = $(value PROMPT)
 run: export RUN_PORT = $(value PORT)
 run: export RUN_ENGINE_PORT = $(value ENGINE_PORT)
+run: export RUN_HTTP_PORT = $(value HTTP_PORT)
 run: export RUN_MODELS = $(value MODELS)
 
 test: $(VENV)/.tests $(VENV)/.model  ## run every test, with the time of each part

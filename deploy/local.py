@@ -107,7 +107,7 @@ def _hang_up(terminal: int) -> None:
     os.kill(os.getpid(), signal.SIGHUP)
 
 
-_SETTINGS = {"--port": "PORT", "--engine-port": "ENGINE_PORT"}
+_SETTINGS = {"--port": "PORT", "--engine-port": "ENGINE_PORT", "--http-port": "HTTP_PORT"}
 """Names of the options in `make run`."""
 
 
@@ -207,12 +207,13 @@ def run(options: argparse.Namespace) -> None:
     engine, gateway = (ENGINE_PORT, GATEWAY_PORT) if options.prompt is None else (0, 0)
     engine = engine if options.engine_port is None else options.engine_port
     gateway = gateway if options.port is None else options.port
-    refuse_taken({"PORT": gateway, "ENGINE_PORT": engine})
+    http = {} if options.http_port is None else {"HTTP_PORT": options.http_port}
+    refuse_taken({"PORT": gateway, "ENGINE_PORT": engine, **http})
     if not (options.models.is_dir() or options.models == MODELS):
         raise LocalError(f"MODELS: {options.models} is no directory")
     root = ("--model-root", str(options.models.absolute()))
     model = (*root, "--model", f"{MODEL}={model_path()}", "--max-length", str(MAX_LENGTH))
-    with servers(engine, gateway, model) as (address, gone):
+    with servers(engine, gateway, model, options.http_port) as (address, gone):
         with Client(address) as client:
             threading.Thread(target=_cut, args=(gone, client), daemon=True).start()
             serve_model(client)
@@ -258,6 +259,12 @@ def _options() -> argparse.Namespace:
         type=_port,
         metavar="PORT",
         help=f"port of the engine; default {ENGINE_PORT}, and with --prompt any free one",
+    )
+    parser.add_argument(
+        "--http-port",
+        type=_port,
+        metavar="PORT",
+        help="port of the gateway's HTTP, 0 for any free one; default: no HTTP",
     )
     parser.add_argument(
         "--models",

@@ -60,6 +60,7 @@ class Server:
         self._ending = False
         self._errors: list[str] = []
         self._address: str | None = None
+        self._http: str | None = None
         self._listening = threading.Event()
         self._ended = threading.Event()
         self._follower = threading.Thread(target=self._follow, daemon=True)
@@ -77,7 +78,8 @@ class Server:
             self._listening.wait()
         if self._address is None:
             raise LocalError(f"{self.name} did not start: {'; '.join(self._errors[-3:]) or self.manner_of_end}")
-        print_about(self.name, f"listening on {self._address}")
+        also = "" if self._http is None else f" (gRPC) and {self._http} (HTTP)"
+        print_about(self.name, f"listening on {self._address}{also}")
         return self._address
 
     @property
@@ -119,7 +121,7 @@ class Server:
     def _note(self, line: str) -> None:
         event = _event(line)
         if event.get("event") == "listening":
-            self._address = event["address"]
+            self._address, self._http = event["address"], event.get("http")
             self._listening.set()
         elif event.get("event") == "draining" and (event.get("requests") or event.get("streams")):
             print_about(self.name, draining(event))
@@ -193,12 +195,13 @@ def _refusal(port: int) -> str:
 
 @contextlib.contextmanager
 def servers(
-    engine_port: int, gateway_port: int, engine_arguments: Sequence[str] = ()
+    engine_port: int, gateway_port: int, engine_arguments: Sequence[str] = (), http_port: int | None = None
 ) -> Iterator[tuple[str, threading.Event]]:
     """Run an engine and a gateway; yield the gateway's address, and an event that is set when either ends.
 
     Args:
         engine_arguments: further arguments of the engine's command line.
+        http_port: port of the gateway's HTTP; None: it serves none.
 
     Raises:
         LocalError: a server does not start.
@@ -209,7 +212,8 @@ def servers(
         engine = ("headrace_engine", "--name=e1", f"--listen={HOST}:{engine_port}", *_limit(0), *engine_arguments)
         started.append(Server("engine e1", engine, gone))
         address = started[0].address
-        gateway = ("headrace_gateway", f"--engine=e1={address}", f"--listen={HOST}:{gateway_port}", *_limit(_LONGER))
+        listen = [f"--listen={HOST}:{gateway_port}", *([] if http_port is None else [f"--http={HOST}:{http_port}"])]
+        gateway = ("headrace_gateway", f"--engine=e1={address}", *listen, *_limit(_LONGER))
         started.append(Server("gateway", gateway, gone))
         try:
             yield started[1].address, gone

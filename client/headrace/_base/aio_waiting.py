@@ -65,6 +65,9 @@ class AsyncSystemClock:
 
     async def wait(self, signal: Signal, seconds: float | None) -> None:
         """Wait for a signal at most this many seconds; None: without limit."""
+        if seconds is None:  # Every token of a stream waits so.
+            await signal.wait()
+            return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await signal.wait()

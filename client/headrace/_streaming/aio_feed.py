@@ -45,7 +45,7 @@ class AsyncFeed(BaseFeed):
         with self.reader.reading():
             deadline = Deadline(self._clock, seconds)
             self._begin()
-            if not self.reader.ready:
+            if not self.reader.ready and seconds is not None:
                 # Let results arrive, even if the caller polls without awaiting anything else.
                 await asyncio.sleep(0)
             while self._unanswered(deadline):

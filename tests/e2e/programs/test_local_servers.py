@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import local
 import local_servers
@@ -47,10 +49,18 @@ def test_a_gateway_that_dies_ends_what_waits_for_its_answer(
         answer(client, prompt)
 
     monkeypatch.setattr(local, "answer", killed_before)
-    options = argparse.Namespace(prompt=None, port=0, engine_port=0, models=tmp_path)
+    options = argparse.Namespace(prompt=None, port=0, engine_port=0, http_port=None, models=tmp_path)
     with pytest.raises(LocalError, match=r"^gateway ended: killed by SIGKILL$"):
         local.run(options)
     assert _started_since(before) == []
+
+
+def test_http_is_served_where_it_is_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
+    with servers(0, 0, http_port=0) as (address, _):
+        told = re.search(rf"listening on {address} \(gRPC\) and (\S+) \(HTTP\)", capfd.readouterr().err)
+        assert told is not None
+        with urlopen(f"http://{told[1]}/healthz", timeout=LIMIT) as answer:
+            assert answer.status == 200
 
 
 def test_a_port_lost_at_the_last_moment_is_told_in_words() -> None:

@@ -93,7 +93,7 @@ def test_a_prompt_arrives_as_it_was_typed(recorder: Path, prompt: str) -> None:
     assert _handed_over(recorder, PROMPT=prompt) == [f"--prompt={prompt}"]
 
 
-@pytest.mark.parametrize("setting", ["PROMPT", "PORT", "ENGINE_PORT", "MODELS"])
+@pytest.mark.parametrize("setting", ["PROMPT", "PORT", "ENGINE_PORT", "HTTP_PORT", "MODELS"])
 def test_nothing_in_a_setting_is_run(recorder: Path, tmp_path: Path, setting: str) -> None:
     trace = tmp_path / "ran"
     for text in (f"$(shell touch {trace})", f"$$(touch {trace})", f"`touch {trace}`", f'"; touch {trace}; "'):

@@ -36,6 +36,7 @@ def test_a_taken_port_is_one_line_with_advice(taken: int) -> None:
     for arguments, setting in (
         (("--engine-port=0", f"--port={taken}"), "PORT"),
         (("--port=0", f"--engine-port={taken}"), "ENGINE_PORT"),
+        (("--port=0", "--engine-port=0", f"--http-port={taken}"), "HTTP_PORT"),
     ):
         line = _refusal(*arguments)
         assert f"port {taken} ({setting}) is in use" in line
