@@ -20,7 +20,8 @@ def shared_gateway(shared_engine: Server) -> Iterator[HttpGateway]:
 
 @pytest.fixture
 def gateway(shared_gateway: HttpGateway, engine: Server) -> HttpGateway:
-    """The gateway; afterwards nothing is left of any request."""
+    """The gateway, if it lives; afterwards nothing is left of any request."""
+    shared_gateway.server.check()
     return shared_gateway
 
 
