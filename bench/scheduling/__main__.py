@@ -15,14 +15,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
 from random import Random
 
 import numpy as np
-from headrace import Client, ResultQueue
+from headrace import Client, RequestReleasedError, ResultQueue
 from headrace_engine.core.runner import Runner, SequenceStep
 from headrace_engine.process import make_runner
 from headrace_engine.sampling_params import SamplingParams
@@ -37,6 +37,9 @@ from bench.scheduling.step_schedulers import Costs, contestants, simulate
 _GREEDY = SamplingParams(temperature=0)
 _LIMIT = 180.0
 """Maximum seconds for the long prompts."""
+
+_LONG = 2
+"""Long prompts."""
 
 _OPEN = 8
 """Maximum short requests that wait for their first token at once."""
@@ -118,11 +121,11 @@ def _measured(tree: Path | None) -> tuple[list[float], list[float], list[float]]
         for reader in readers:
             reader.start()
         time.sleep(1.0)
-        for _ in range(2):
+        for _ in range(_LONG):
             waiting.append(_timed(begin, 8000, 4, long))
             time.sleep(0.5)
         began, others = time.monotonic(), list[threading.Thread]()
-        while len(long) < 2 and time.monotonic() < began + _LIMIT:
+        while len(long) < _LONG and time.monotonic() < began + _LIMIT:
             if sum(thread.is_alive() for thread in others) < _OPEN:
                 others.append(_timed(begin, 100, 20, short))
             time.sleep(1.0)
@@ -138,8 +141,9 @@ def _timed(begin: object, length: int, new: int, times: list[float]) -> threadin
     def wait() -> None:
         began = time.monotonic()
         queue = begin(length, new)  # type: ignore[operator]
-        queue.Get()
-        times.append(time.monotonic() - began)
+        with suppress(RequestReleasedError):  # The measurement has ended before it began to answer.
+            queue.Get()
+            times.append(time.monotonic() - began)
 
     thread = threading.Thread(target=wait, daemon=True)
     thread.start()
@@ -185,8 +189,9 @@ def _table(how: str, rows: object) -> str:
     head = "first token of short requests p50 | p99 | of the long ones, last | gap of streams p50 | p99 | longest"
     lines = [f"| {how}, seconds | {head} |", "|---|" + "---:|" * 6]
     for name, short, long, gaps in rows:  # type: ignore[attr-defined]
-        figures = [*_percentiles(short), max(long, default=float("nan")), *_percentiles(gaps), max(gaps)]
-        lines.append(f"| {name} | " + " | ".join(f"{each:.3g}" for each in figures) + " |")
+        last = f"{max(long):.3g}" if len(long) == _LONG else f"above {_LIMIT:.0f}"
+        others = [f"{each:.3g}" for each in (*_percentiles(short), *_percentiles(gaps), max(gaps))]
+        lines.append(f"| {' | '.join([name, *others[:2], last, *others[2:]])} |")
     return "\n".join(lines)
 
 
