@@ -156,6 +156,18 @@ class ResourceExhausted(HeadraceError):
         self.max_waiting = max_waiting
 
 
+class Unauthenticated(HeadraceError):
+    """The caller did not prove who it is."""
+
+    reason = "BAD_API_KEY"
+
+
+class PermissionDenied(HeadraceError):
+    """The caller may not do that."""
+
+    reason = "NOT_ALLOWED"
+
+
 class Unavailable(HeadraceError):
     """The call cannot be served now; a retry makes sense."""
 

@@ -7,12 +7,16 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from headrace_proto.pure.addresses import Address, read_address
 from headrace_proto.server.arguments import OneLineParser, add_server_flags, log_json, seconds
 from headrace_proto.server.listening import ListenError
+from headrace_proto.server.tls import CertificateError, add_tls_flags, certificates_of
 
 from headrace_gateway import __version__
+from headrace_gateway.access.api_keys import KeyFileError, new_key
+from headrace_gateway.engine_security import EngineSecurity
 from headrace_gateway.options import EngineAddress, GatewayOptions
 
 PROGRAM = "headrace-gateway"
@@ -31,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     configure_service("headrace_gateway", json=options.log_json, level=options.log_level)
     try:
         uvloop.run(serve(options))
-    except ListenError as error:
+    except (ListenError, CertificateError, KeyFileError) as error:
         sys.stderr.write(f"{PROGRAM}: {error}\n")
         return 1
     return 0
@@ -41,6 +45,8 @@ def parse(arguments: Sequence[str] | None = None) -> GatewayOptions:
     """Parse the command line. A wrong one ends the process with status 2 and one line on stderr."""
     parser = _parser()
     given = parser.parse_args(arguments)
+    if given.new_key is not None:
+        _print_new_key(parser, given.new_key)
     try:
         return GatewayOptions(
             listen=given.listen,
@@ -53,11 +59,28 @@ def parse(arguments: Sequence[str] | None = None) -> GatewayOptions:
             poll_interval=given.poll_interval,
             reflection=given.reflection,
             affinity=given.affinity,
+            certificates=certificates_of(given),
+            engine_security=EngineSecurity(
+                given.engine_ca, given.engine_cert, given.engine_key, given.engine_secret_file
+            ),
+            keys_file=given.keys,
             log_json=log_json(given.log_format),
             log_level=given.log_level,
         )
     except ValueError as error:
         parser.error(str(error))
+
+
+def _print_new_key(parser: OneLineParser, name: str) -> NoReturn:
+    """Print a key, and the lines that allow it, and end the process."""
+    try:
+        key, lines = new_key(name)
+    except ValueError as error:
+        parser.error(f"--new-key: {error}")
+    sys.stdout.write(f"{key}\n")
+    sys.stdout.flush()
+    sys.stderr.write(f"# Append to the file of --keys; the key itself is stored nowhere.\n{lines}")
+    parser.exit(0)
 
 
 def _parser() -> OneLineParser:
@@ -105,7 +128,32 @@ def _parser() -> OneLineParser:
         default=True,
         help="prefer the engine that has computed the beginning of a prompt; default: on",
     )
+    _add_security_flags(parser)
     return parser
+
+
+def _add_security_flags(parser: argparse.ArgumentParser) -> None:
+    add_tls_flags(parser)
+    keys = parser.add_argument_group("API keys")
+    keys.add_argument(
+        "--keys", type=Path, metavar="FILE", help="TOML file of API keys, read again when it changes; default: none"
+    )
+    keys.add_argument(
+        "--new-key",
+        metavar="NAME",
+        help="print a new random key, and the lines of the key file that allow it, and exit",
+    )
+    engines = parser.add_argument_group("connections to engines")
+    engines.add_argument(
+        "--engine-ca", type=Path, metavar="FILE", help="PEM file of the engines' authorities; default: no encryption"
+    )
+    engines.add_argument(
+        "--engine-cert", type=Path, metavar="FILE", help="PEM file of a certificate to show to engines"
+    )
+    engines.add_argument("--engine-key", type=Path, metavar="FILE", help="PEM file of its private key")
+    engines.add_argument(
+        "--engine-secret-file", type=Path, metavar="FILE", help="file of the secret that engines ask for"
+    )
 
 
 def _engine(text: str) -> EngineAddress:

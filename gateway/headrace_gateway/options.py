@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace_proto.pure.addresses import Address, read_address
+from headrace_proto.server.tls import Certificates
+
+from headrace_gateway.engine_security import EngineSecurity
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -76,6 +79,9 @@ class GatewayOptions:
         poll_timeout: seconds after which an engine that does not answer counts as unreachable.
         reflection: serve gRPC reflection.
         affinity: prefer the engine that has computed the beginning of a prompt.
+        certificates: for TLS; None: no encryption.
+        engine_security: how engines and the gateway prove themselves to each other.
+        keys_file: file of the API keys; None: everyone may call.
         log_json: log JSON rather than readable lines.
         log_level: minimum level of events.
     """
@@ -91,6 +97,9 @@ class GatewayOptions:
     poll_timeout: float = 3.0
     reflection: bool = True
     affinity: bool = True
+    certificates: Certificates | None = None
+    engine_security: EngineSecurity = field(default_factory=EngineSecurity)
+    keys_file: Path | None = None
     log_json: bool = True
     log_level: str = "info"
 

@@ -140,7 +140,7 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
             engine = self._router.of_handle(request.handle)
             if error.reason != "ENGINE_UNREACHABLE" or not engine.lost:
                 raise
-            self._owed.add(engine, request.handle, Forward(context).metadata)
+            self._owed.add(engine, request, Forward(context).metadata)
             return wire.ReleaseRequestResponse()
 
     async def SyncRequest(self, request: wire.SyncRequestRequest, context: Context) -> Any:

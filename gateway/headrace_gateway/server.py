@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 from grpc_health.v1 import health_pb2_grpc
+from headrace_proto.pure.addresses import is_local
 from headrace_proto.server import reflection
 from headrace_proto.server.ending import GRACE, Ending
 from headrace_proto.server.listening import bind
@@ -19,6 +20,8 @@ from headrace_proto.v1 import (
     request_service_pb2_grpc,
 )
 
+from headrace_gateway.access.access import Access
+from headrace_gateway.access.keyring import Keyring
 from headrace_gateway.engine_servicer import EngineServicer
 from headrace_gateway.engines.pool import EnginePool
 from headrace_gateway.forwarding.calls import LiveCalls, StatusInterceptor
@@ -50,18 +53,29 @@ class Gateway:
         options: of the command line.
         limits: of session streams; default: those of the contract.
 
+    Raises:
+        KeyFileError: the key file cannot be used.
+
     Attributes:
+        access: which calls callers may make.
         calls: the calls in progress.
         sessions: the session streams of clients.
         pool: the engines.
         address: address it listens on; has the real port once started.
+        http: the HTTP side; None: there is none.
     """
 
     def __init__(self, options: GatewayOptions, limits: SessionLimits | None = None) -> None:
         self._options = options
         self.address = options.listen
         self.calls = LiveCalls()
-        self.pool = EnginePool(membership_of(options), interval=options.poll_interval, timeout=options.poll_timeout)
+        self.access = Access(None if options.keys_file is None else Keyring(options.keys_file))
+        self.pool = EnginePool(
+            membership_of(options),
+            interval=options.poll_interval,
+            timeout=options.poll_timeout,
+            security=options.engine_security,
+        )
         self._router = Router(self.pool, affinity=options.affinity)
         self._instance_id = secrets.token_hex(16)
         self.sessions = Sessions(
@@ -69,8 +83,10 @@ class Gateway:
         )
         self._owed = OwedReleases()
         self._health = GatewayHealth(self.pool)
-        self._http: HttpServer | None = None
-        self._server = grpc.aio.server(options=_SERVER_OPTIONS, interceptors=[StatusInterceptor(self.calls)])
+        self.http: HttpServer | None = None
+        self._server = grpc.aio.server(
+            options=_SERVER_OPTIONS, interceptors=[StatusInterceptor(self.calls, self.access)]
+        )
         self._register()
 
     async def start(self) -> None:
@@ -78,16 +94,21 @@ class Gateway:
 
         Raises:
             ListenError: the address is in use, or not an address of this machine.
+            CertificateError: a file of its certificate cannot be used.
         """
-        self.address = bind(self._server, self._options.listen)
+        certificates = self._options.certificates
+        credentials = None if certificates is None else certificates.credentials()
+        self.address = bind(self._server, self._options.listen, credentials)
         await self._health.start()
         await self.pool.start(self.sessions.follow, self.sessions.leave)
         await self._server.start()
         engines = {engine.name: str(engine.address) for engine in self.pool.engines}
+        if self._options.keys_file is not None and credentials is None and not is_local(str(self.address)):
+            log.warning("keys_in_plaintext", address=str(self.address), advice="encrypt: --tls-cert and --tls-key")
         also = {}
-        if self._http is not None:
-            await self._http.start()
-            also["http"] = str(self._http.address)
+        if self.http is not None:
+            await self.http.start()
+            also["http"] = str(self.http.address)
         log.info("listening", address=str(self.address), port=self.address.port, engines=engines, **also)
 
     async def drain(self) -> None:
@@ -103,8 +124,8 @@ class Gateway:
     async def close(self) -> None:
         """Close everything. Calls in progress get _CLOSE_SECONDS to send their status."""
         await self._health.stop()
-        if self._http is not None:
-            await self._http.close()
+        if self.http is not None:
+            await self.http.close()
         await self._server.stop(_CLOSE_SECONDS)
         await self.sessions.close()
         await self._owed.close()
@@ -124,7 +145,14 @@ class Gateway:
                 "headrace.v1.RequestService": requests,
                 "headrace.v1.EngineService": facts,
             }
-            self._http = http_server(self._options.http, servicers, self.calls, lambda: self._health.serves)
+            self.http = http_server(
+                self._options.http,
+                servicers,
+                self.calls,
+                self.access,
+                self._options.certificates,
+                lambda: self._health.serves,
+            )
         health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, self._server)
         if self._options.reflection:
             reflection.enable(self._server)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 import grpc
@@ -72,14 +73,15 @@ def refusal(code: grpc.StatusCode, reason: str, message: str, *details: Message,
     return CallError(failure(code.name, reason, message, *details, metadata=facts))
 
 
-def _retry() -> status_pb2.RetryInfo:
+def retry_info(seconds: float = RETRY_SECONDS) -> status_pb2.RetryInfo:
+    """Build the detail that says when to try again."""
     delay = Duration()
-    delay.FromMilliseconds(int(RETRY_SECONDS * 1000))
+    delay.FromMilliseconds(math.ceil(seconds * 1000))
     return status_pb2.RetryInfo(retry_delay=delay)
 
 
 def _unavailable(reason: str, message: str, **metadata: str) -> CallError:
-    return refusal(grpc.StatusCode.UNAVAILABLE, reason, message, _retry(), **metadata)
+    return refusal(grpc.StatusCode.UNAVAILABLE, reason, message, retry_info(), **metadata)
 
 
 def invalid_field(field: str, description: str, *, reason: str = "INVALID_FIELD") -> CallError:
@@ -221,7 +223,7 @@ def silent_session(interval: float, limit: float) -> CallError:
 def full_stream(engine: str, why: str) -> CallError:
     """Build QUEUE_FULL: a session has used up its share of the stream to an engine."""
     message = f"{why}: detach some, or try again later"
-    return refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", message, _retry(), engine=engine)
+    return refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", message, retry_info(), engine=engine)
 
 
 def full_session(limit: int) -> CallError:
@@ -229,13 +231,13 @@ def full_session(limit: int) -> CallError:
     message = (
         f"this session reads {limit} sequences, the most that one session may read: detach some, or try again later"
     )
-    return refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", message, _retry())
+    return refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", message, retry_info())
 
 
 def full_calls(why: str) -> CallError:
     """Build QUEUE_FULL: a connection has used up its share of concurrent calls."""
     message = f"{why}: try again when some have ended"
-    return refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", message, _retry())
+    return refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", message, retry_info())
 
 
 def out_of_step(engine: str, position: int, expected: int) -> CallError:

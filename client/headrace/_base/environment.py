@@ -6,6 +6,7 @@ import os
 
 _ADDRESS = "HEADRACE_ADDRESS"
 _API_KEY = "HEADRACE_API_KEY"
+_AUTHORITIES = "HEADRACE_CA"
 
 
 def server_address() -> str:
@@ -16,3 +17,8 @@ def server_address() -> str:
 def api_key() -> str | None:
     """Return the API key to send with each call; None if it is unset or empty."""
     return os.environ.get(_API_KEY) or None
+
+
+def authorities() -> str:
+    """Return the PEM file of the authorities that servers are checked against; "": connect without TLS."""
+    return os.environ.get(_AUTHORITIES, "")

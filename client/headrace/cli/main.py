@@ -9,9 +9,12 @@ import argparse
 import importlib.util
 import sys
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import Any
 
-from headrace._base.environment import api_key, server_address
+import grpc
+
+from headrace._base.environment import api_key, authorities, server_address
 from headrace.cli import answers as cli_answers
 from headrace.cli import chat as cli_chat
 from headrace.cli import models as cli_models
@@ -25,6 +28,9 @@ CLOSED_STDOUT = 141
 """Exit status when stdout is closed before the answer ends: what a shell reports of a program ended by SIGPIPE."""
 
 INTERRUPTED = 130
+
+_SYSTEM = "system"
+"""As the value of --ca: the authorities that gRPC trusts by itself."""
 
 _NEEDS_RICH = (
     "the command line needs the package rich, which is not installed: pip install 'headrace[cli]', "
@@ -45,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complain(_NEEDS_RICH)
         return 1
     try:
-        with log_as_notes(), Client(options.address, **_credentials()) as client:
+        with log_as_notes(), Client(options.address, **_security(options.ca)) as client:
             return int(options.run(client, options))
     except BrokenPipeError:
         give_up_stdout()
@@ -63,9 +69,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
-def _credentials() -> dict[str, Any]:
-    key = api_key()
-    return {"api_key": key} if key else {}
+def _security(authorities: str) -> dict[str, Any]:
+    """Return the client's options for keys and TLS. Raise OSError if there is no such file."""
+    options: dict[str, Any] = {}
+    if key := api_key():
+        options["api_key"] = key
+    if authorities:
+        roots = None if authorities == _SYSTEM else Path(authorities).read_bytes()
+        options["credentials"] = grpc.ssl_channel_credentials(roots)
+    return options
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -116,6 +128,13 @@ def _command(commands: Any, name: str, run: Callable[[Client, Any], int], words:
         default=server_address(),
         metavar="HOST:PORT",
         help="server, or several separated by commas (default: $HEADRACE_ADDRESS, else localhost:7070)",
+    )
+    command.add_argument(
+        "--ca",
+        default=authorities(),
+        metavar="FILE",
+        help='connect over TLS to servers whose certificate is of an authority in this PEM file; "system": of a public '
+        "one (default: $HEADRACE_CA, else no TLS)",
     )
     command.set_defaults(run=run)
     return command

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import grpc
 from grpc_health.v1 import health_pb2_grpc
 from headrace_proto.server.interceptor import WATCHES
 from headrace_proto.server.listening import bind, parse_address
 from headrace_proto.server.options import SERVER_OPTIONS
 from headrace_proto.server.reflection import enable
+from headrace_proto.server.tls import Certificates
 from headrace_proto.v1 import engine_service_pb2_grpc, model_service_pb2_grpc, request_service_pb2_grpc
 
 from headrace_engine.engine.engine import Engine
@@ -17,6 +20,7 @@ from headrace_engine.service.health import Health
 from headrace_engine.service.interceptor import FailureInterceptor
 from headrace_engine.service.model_servicer import ModelServicer
 from headrace_engine.service.request_servicer import RequestServicer
+from headrace_engine.service.trust import Trust
 
 _OPTIONS = (*SERVER_OPTIONS, ("grpc.max_concurrent_streams", 4096))
 
@@ -27,11 +31,23 @@ class EngineServer:
     Args:
         engine: answers the calls; started and closed by the caller, not by the server.
         reflection: serve reflection, for tools such as grpcurl.
+        certificates: for TLS; None: no encryption.
+        secrets: one of which every call must bring; none: anyone may call.
     """
 
-    def __init__(self, engine: Engine, *, reflection: bool = True) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        reflection: bool = True,
+        certificates: Certificates | None = None,
+        secrets: Sequence[str] = (),
+    ) -> None:
         self._endless = EndlessCalls()
-        self._server = grpc.aio.server(interceptors=[FailureInterceptor(self._endless)], options=_OPTIONS)
+        self._certificates = certificates
+        mutual_tls = certificates is not None and certificates.client_authorities is not None
+        interceptor = FailureInterceptor(self._endless, Trust(secrets, mutual_tls=mutual_tls))
+        self._server = grpc.aio.server(interceptors=[interceptor], options=_OPTIONS)
         self._health = Health(engine)
         engine_service_pb2_grpc.add_EngineServiceServicer_to_server(EngineServicer(engine), self._server)
         model_service_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(engine), self._server)
@@ -45,8 +61,10 @@ class EngineServer:
 
         Raises:
             ListenError: the address is malformed or in use.
+            CertificateError: a file of its certificate cannot be used.
         """
-        return str(bind(self._server, parse_address(address)))
+        credentials = None if self._certificates is None else self._certificates.credentials()
+        return str(bind(self._server, parse_address(address), credentials))
 
     async def start(self) -> None:
         """Start to serve calls."""

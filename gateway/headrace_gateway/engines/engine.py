@@ -23,6 +23,7 @@ from headrace_proto.v1 import (
 )
 
 from headrace_gateway import API_VERSION, status
+from headrace_gateway.engine_security import EngineSecurity
 from headrace_gateway.engines.breaker import Breaker
 from headrace_gateway.engines.liveness import LOST_SECONDS, Liveness
 from headrace_gateway.engines.load import EngineLoad
@@ -52,6 +53,7 @@ class Engine:
         address: name and address.
         poll_timeout: seconds after which a poll, or a connection attempt, has failed.
         on_poll: called after every poll.
+        security: how to connect.
 
     Attributes:
         view: what the last poll found.
@@ -66,10 +68,17 @@ class Engine:
         left: time at which it left the gateway's list; None while it is in it.
     """
 
-    def __init__(self, address: EngineAddress, poll_timeout: float, on_poll: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        address: EngineAddress,
+        poll_timeout: float,
+        on_poll: Callable[[], None],
+        security: EngineSecurity | None = None,
+    ) -> None:
         self.name = address.name
         self.address = address.address
-        self.channel = grpc.aio.insecure_channel(str(address.address), options=_CHANNEL_OPTIONS)
+        self._security = security or EngineSecurity()
+        self.channel = self._security.channel(str(address.address), _CHANNEL_OPTIONS)
         self.models = model_service_pb2_grpc.ModelServiceStub(self.channel)
         self.requests = request_service_pb2_grpc.RequestServiceStub(self.channel)
         self.facts = engine_service_pb2_grpc.EngineServiceStub(self.channel)
@@ -159,8 +168,8 @@ class Engine:
         """Return why a poll failed, for the log."""
         problem = f"{error.code().name}: {error.details()}"
         closed = "Socket closed" in problem  # all that gRPC reports of a server that expects TLS
-        if closed and await _speaks_tls(self.address, self._timeout):
-            problem += "; it speaks TLS, but this gateway connects to engines without TLS"
+        if closed and not self._security.encrypted and await _speaks_tls(self.address, self._timeout):
+            problem += "; it speaks TLS, but this gateway connects to engines without TLS (--engine-ca)"
         return problem
 
     async def _query(self) -> EngineView:

@@ -11,6 +11,7 @@ import structlog
 from headrace_proto.pure.faults import is_fault
 
 from headrace_gateway import status
+from headrace_gateway.engine_security import EngineSecurity
 from headrace_gateway.engines.engine import Engine
 from headrace_gateway.faults import defect
 from headrace_gateway.membership import Membership
@@ -35,17 +36,21 @@ class EnginePool:
         membership: source of the list.
         interval: seconds between polls of an engine.
         timeout: seconds after which a poll has failed.
+        security: how to connect to engines.
 
     Attributes:
         engines: the engines of the list.
     """
 
-    def __init__(self, membership: Membership, *, interval: float, timeout: float) -> None:
+    def __init__(
+        self, membership: Membership, *, interval: float, timeout: float, security: EngineSecurity | None = None
+    ) -> None:
         self.engines: tuple[Engine, ...] = ()
         self._membership = membership
         self._by_name: dict[str, Engine] = {}
         self._interval = interval
         self._timeout = timeout
+        self._security = security
         self._changed = asyncio.Event()
         self._known = asyncio.Event()
         self._dropped: set[Engine] = set()
@@ -151,7 +156,7 @@ class EnginePool:
             return known
         if known is not None:
             self._spawn(self._drop(known))
-        engine = Engine(address, self._timeout, self.notify)
+        engine = Engine(address, self._timeout, self.notify, self._security)
         self._by_name[engine.name] = engine
         self._polls[engine] = asyncio.create_task(self._follow(engine))
         self._on_join(engine)

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from typing import Any, NoReturn
 
 import grpc
-from google.protobuf.message import Message
 from headrace_proto.pure.faults import is_fault
 from headrace_proto.pure.host_shares import HostShares, host_of
 from headrace_proto.pure.log_budget import LogBudget
@@ -17,8 +16,9 @@ from headrace_proto.server.logs import logger
 from headrace_proto.server.status import abort
 
 from headrace_gateway import status
+from headrace_gateway.access import callers
+from headrace_gateway.access.access import Access
 from headrace_gateway.faults import defect
-from headrace_gateway.owners import refuse_owner
 from headrace_gateway.status import CallError
 
 log = logger(__name__)
@@ -135,22 +135,26 @@ class StatusInterceptor(CallInterceptor):
 
     Args:
         calls: where calls are counted.
+        access: which calls a caller may make.
     """
 
-    def __init__(self, calls: LiveCalls) -> None:
+    def __init__(self, calls: LiveCalls, access: Access) -> None:
         super().__init__(status.no_request)
         self._calls = calls
+        self._access = access
 
     async def serve(self, method: Method, data: Any, context: Context) -> Any:
         """Serve one call. Calls of health and reflection are not counted."""
         request = None
         with self._calls.entered(method.name) if method.ours else nullcontext():
             try:
+                self._identify(method, context)
                 if not method.ours:
                     return await method.run(await self.request(method, data, context), context)
                 with self._calls.sharing(method.name, context.peer()):
                     request = await self.request(method, data, context)
-                    _check(request)
+                    if not method.streams_in:  # messages of a session are checked as they come
+                        self._access.check(callers.current(), method.name, request)
                     return await method.behaviour(request, context)
             except CallError as error:
                 failure = error
@@ -164,6 +168,11 @@ class StatusInterceptor(CallInterceptor):
                 failure = defect(method.name, error)
             return await _answer(method.name, request, context, failure)
 
+    def _identify(self, method: Method, context: Context) -> None:
+        """Find out who calls. Calls of the health service are open to everyone."""
+        if not method.open:
+            callers.note(self._access.caller(dict(context.invocation_metadata() or ())))
+
     def _cancelled(self) -> CallError:
         """Return the failure of a cancelled call. Raise CancelledError if its client cancelled: no status is sent."""
         task = asyncio.current_task()
@@ -172,12 +181,6 @@ class StatusInterceptor(CallInterceptor):
         if not self._calls.was_cut():
             raise asyncio.CancelledError
         return status.draining()
-
-
-def _check(request: Any) -> None:
-    """Refuse a request that names an owner. Messages of a session are checked as they come."""
-    if isinstance(request, Message):
-        refuse_owner(request)
 
 
 async def _answer(method: str, request: Any, context: Context, failure: CallError) -> NoReturn:

@@ -13,11 +13,12 @@ import grpc
 from headrace_proto.server.interceptor import Context
 
 from headrace_gateway import status
+from headrace_gateway.access import callers
 from headrace_gateway.engines.engine import Engine
 from headrace_gateway.engines.liveness import LOST_SECONDS
 from headrace_gateway.engines.rewrite import readdress
 
-PASSED_METADATA = frozenset({"authorization", "traceparent"})
+PASSED_METADATA = frozenset({"traceparent"})
 
 CALLER_KEY = "headrace-caller"
 """Metadata by which an engine distinguishes the gateway's clients, for fair shares. Clients cannot set it."""
@@ -31,8 +32,9 @@ _LOST_STATUS = "Internal error from Core"
 class Forward:
     """Calls engines on behalf of one call of a client.
 
-    A call to an engine carries the client's remaining time, its API key and trace context, and an anonymous id of its
-    connection. Cancelling the task that waits for the call cancels it at the engine too.
+    A call to an engine carries the client's remaining time, its trace context, and an anonymous id: of its owner, or,
+    without API keys, of its connection. An API key stays here. Cancelling the task that waits for the call cancels it
+    at the engine too.
 
     Args:
         context: the client's call.
@@ -43,7 +45,7 @@ class Forward:
         self._expires = None if left is None else time.monotonic() + left
         sent = context.invocation_metadata() or ()
         passed = tuple((key, value) for key, value in sent if key in PASSED_METADATA)
-        self.metadata = (*passed, (CALLER_KEY, _anonymous(context.peer())))
+        self.metadata = (*passed, (CALLER_KEY, _anonymous(callers.current().owner or context.peer())))
 
     def remaining(self) -> float | None:
         """Return the seconds until the client's deadline; None without one."""

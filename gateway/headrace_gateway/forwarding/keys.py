@@ -12,6 +12,7 @@ import grpc
 from headrace_proto.v1 import request_service_pb2 as wire
 
 from headrace_gateway import status
+from headrace_gateway.access import callers
 from headrace_gateway.engines.engine import Engine
 from headrace_gateway.engines.pool import EnginePool
 from headrace_gateway.forwarding.fan_out import Outcome, ask_each
@@ -38,7 +39,7 @@ class Keys:
 
     def __init__(self, pool: EnginePool) -> None:
         self._pool = pool
-        self._turns: WeakValueDictionary[tuple[str, int], asyncio.Lock] = WeakValueDictionary()
+        self._turns: WeakValueDictionary[tuple[str, str, int], asyncio.Lock] = WeakValueDictionary()
 
     @asynccontextmanager
     async def turn(self, request: wire.StartRequestRequest) -> AsyncIterator[bool]:
@@ -50,8 +51,7 @@ class Keys:
         if not request.request_id:
             yield False
             return
-        # Without the owner, which is the same for all clients of a gateway.
-        lock = self._turns.setdefault((request.request_id, request.handover), asyncio.Lock())
+        lock = self._turns.setdefault((request.owner, request.request_id, request.handover), asyncio.Lock())
         repeats = lock.locked()
         async with lock:
             yield repeats or request.attempt > 0
@@ -77,7 +77,7 @@ class Keys:
     async def _ask(self, forward: Forward, request_id: str) -> list[Found]:
         """Ask every reachable engine; each waits for its starts in progress."""
         await self._pool.settle()
-        question = wire.GetRequestRequest(request_id=request_id)
+        question = wire.GetRequestRequest(request_id=request_id, owner=callers.current().owner)
 
         async def ask(engine: Engine) -> wire.GetRequestResponse:
             answer: wire.GetRequestResponse = await forward.ask(engine, engine.requests.GetRequest, question)

@@ -22,13 +22,13 @@ class OwedReleases:
     """What clients released on lost engines. Each engine's are sent by a task, which waits until it is reached."""
 
     def __init__(self) -> None:
-        self._owed: dict[str, dict[str, Metadata]] = {}
+        self._owed: dict[str, dict[tuple[str, str], Metadata]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    def add(self, engine: Engine, handle: str, metadata: Metadata) -> None:
+    def add(self, engine: Engine, request: wire.ReleaseRequestRequest, metadata: Metadata) -> None:
         """Release a request once its engine can be reached, with the metadata of its client's call."""
         owed = self._owed.setdefault(engine.name, {})
-        owed[handle] = metadata
+        owed[request.owner, request.handle] = metadata
         if len(owed) > MOST:
             del owed[next(iter(owed))]
         if engine.name not in self._tasks:
@@ -48,9 +48,9 @@ class OwedReleases:
         owed = self._owed[engine.name]
         while owed:
             await engine.reached.wait()
-            handle = next(iter(owed))
-            metadata = owed.pop(handle)
+            owner, handle = next(iter(owed))
+            metadata = owed.pop((owner, handle))
             with suppress(grpc.aio.AioRpcError):
-                request = wire.ReleaseRequestRequest(handle=handle)
+                request = wire.ReleaseRequestRequest(handle=handle, owner=owner)
                 await engine.requests.ReleaseRequest(request, timeout=_SECONDS, metadata=metadata)
         del self._tasks[engine.name]

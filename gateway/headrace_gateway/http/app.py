@@ -8,11 +8,13 @@ from typing import Any
 from headrace_proto.server.intake import Intake
 from starlette.routing import Route, Router
 
+from headrace_gateway.access.access import Access
 from headrace_gateway.forwarding.calls import LiveCalls
 from headrace_gateway.http.anthropic import errors as anthropic_errors
 from headrace_gateway.http.anthropic import messages
 from headrace_gateway.http.anthropic.errors import AnthropicErrors
 from headrace_gateway.http.anthropic.request import CountRequest, MessageRequest
+from headrace_gateway.http.clients import Clients
 from headrace_gateway.http.endpoint import Endpoint, ErrorForm, Handler
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import Failure
@@ -89,16 +91,18 @@ _OWN = (
 )
 
 
-def application(generations: Generations, calls: LiveCalls, probes: Probes) -> Any:
+def application(clients: Clients, generations: Generations, calls: LiveCalls, access: Access, probes: Probes) -> Any:
     """Return the ASGI application.
 
     Args:
+        clients: call the gateway's own services.
         generations: starts requests.
         calls: where requests are counted.
-        probes: answers the probes of health.
+        access: who may call.
+        probes: answers the probes of health, to everyone.
     """
-    client, intake, openai_form = generations.client, Intake(), OpenAiErrors()
-    listed, conversations = models.Models(client), messages.Messages(generations)
+    intake, openai_form = Intake(), OpenAiErrors()
+    listed, conversations = models.Models(clients), messages.Messages(generations)
     responses = Responses(generations)
     handlers: dict[str, Handler] = {
         "/v1/responses": responses.create,
@@ -107,16 +111,16 @@ def application(generations: Generations, calls: LiveCalls, probes: Probes) -> A
         "delete /v1/responses/{name}": responses.delete,
         "/v1/chat/completions": chat.Chat(generations),
         "/v1/completions": completions.Completions(generations),
-        "/v1/embeddings": embeddings.Embeddings(client),
+        "/v1/embeddings": embeddings.Embeddings(clients),
         "/v1/models": listed.all,
         "/v1/models/{name}": listed.one,
         "/v1/messages": conversations.create,
         "/v1/messages/count_tokens": conversations.count,
-        "/metrics": Metrics(client),
+        "/metrics": Metrics(clients),
     }
 
     def endpoint(handler: Handler, form: ErrorForm = openai_form) -> Endpoint:
-        return Endpoint(handler, form, calls, intake)
+        return Endpoint(handler, form, calls, intake, access)
 
     routes = [
         Route(_pattern(one.path), endpoint(handler, form), methods=[one.method.upper()])

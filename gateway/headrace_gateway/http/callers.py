@@ -1,4 +1,4 @@
-"""Who makes an HTTP request, and where authentication has its place."""
+"""The connection and headers of an HTTP request, as its calls need them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,11 @@ class Caller:
 
     Attributes:
         peer: its end of the connection, written as gRPC does; shares of hosts and connections count by it.
-        metadata: headers that engines are given too: the API key and the trace context.
-        owner: whose requests they are; "" without API keys.
+        metadata: headers that engines are given too: the trace context.
     """
 
     peer: str
     metadata: tuple[tuple[str, str], ...] = ()
-    owner: str = ""
 
 
 ITSELF = Caller("http:gateway")
@@ -32,12 +30,12 @@ CALLER: ContextVar[Caller] = ContextVar("caller", default=ITSELF)
 """The caller of the task in which a call is made. Tasks inherit it from the task that creates them."""
 
 
-def owner_of(headers: Mapping[str, str]) -> str:
-    """Return the owner that a request's headers prove. The one place to authenticate callers of HTTP.
-
-    Without API keys all callers are the owner "", and what they send as a key means nothing.
-    """
-    return ""
+def credentials_of(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers that prove who calls, as `Access.caller` reads them. Anthropic's clients send `x-api-key`."""
+    sent = headers.get("authorization")
+    if sent is None and (key := headers.get("x-api-key")) is not None:
+        sent = f"Bearer {key}"
+    return {} if sent is None else {"authorization": sent}
 
 
 def peer_of(client: tuple[str, int] | None) -> str:
@@ -49,4 +47,4 @@ def peer_of(client: tuple[str, int] | None) -> str:
 def caller_of(scope: Mapping[str, Any], headers: Mapping[str, str]) -> Caller:
     """Return the caller of an ASGI request."""
     passed = tuple((name, headers[name]) for name in sorted(PASSED_METADATA) if name in headers)
-    return Caller(peer_of(scope.get("client")), passed, owner_of(headers))
+    return Caller(peer_of(scope.get("client")), passed)

@@ -14,9 +14,11 @@ from headrace_proto.server.logs import logger
 from starlette.requests import Request
 
 from headrace_gateway import status
+from headrace_gateway.access import callers
+from headrace_gateway.access.access import Access
 from headrace_gateway.faults import defect
 from headrace_gateway.forwarding.calls import LiveCalls
-from headrace_gateway.http.callers import CALLER, caller_of
+from headrace_gateway.http.callers import CALLER, caller_of, credentials_of
 from headrace_gateway.http.exchange import Exchange, headers_of
 from headrace_gateway.http.failures import Failure, refusal_of
 
@@ -47,10 +49,12 @@ class Endpoint:
         form: how failures are written.
         calls: where requests are counted.
         intake: bounds the bodies that are read at once.
+        access: who may call.
     """
 
-    def __init__(self, handler: Handler, form: ErrorForm, calls: LiveCalls, intake: Intake) -> None:
+    def __init__(self, handler: Handler, form: ErrorForm, calls: LiveCalls, intake: Intake, access: Access) -> None:
         self._handler, self._form, self._calls, self._intake = handler, form, calls, intake
+        self._access = access
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request."""
@@ -73,6 +77,7 @@ class Endpoint:
     async def _run(self, exchange: Exchange) -> Failure | None:
         """Answer a request. Return its failure, if it fails and its caller is still there."""
         try:
+            callers.note(self._access.caller(credentials_of(exchange.request.headers)))
             self._calls.refuse_if_draining()
             with self._calls.sharing(_COUNTED_AS, exchange.caller.peer):
                 await self._handler(exchange)

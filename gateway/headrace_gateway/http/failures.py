@@ -38,7 +38,11 @@ _STATUSES: tuple[tuple[type[HeadraceError], HTTPStatus], ...] = (
 _OWN_STATUSES = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: HTTPStatus.TOO_MANY_REQUESTS,
     grpc.StatusCode.UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
+    grpc.StatusCode.UNAUTHENTICATED: HTTPStatus.UNAUTHORIZED,
+    grpc.StatusCode.PERMISSION_DENIED: HTTPStatus.FORBIDDEN,
 }
+_PASSING = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
+
 
 RETRY_SECONDS = 1.0
 """What `Retry-After` says where an overload came without a time."""
@@ -81,6 +85,8 @@ def failure_of(error: HeadraceError, names: Mapping[str, str]) -> Failure:
         names: what the API calls the fields of the wire contract, by their paths there.
     """
     code = next((code for kind, code in _STATUSES if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
+    if error.reason == "NOT_ALLOWED":
+        code = HTTPStatus.FORBIDDEN
     retry_after = error.retry_after
     if code is HTTPStatus.TOO_MANY_REQUESTS and retry_after is None:
         retry_after = RETRY_SECONDS
@@ -92,8 +98,7 @@ def failure_of(error: HeadraceError, names: Mapping[str, str]) -> Failure:
 def refusal_of(error: status.CallError) -> Failure:
     """Return the failure of a request that the gateway itself refuses."""
     code = _OWN_STATUSES.get(error.code, HTTPStatus.INTERNAL_SERVER_ERROR)
-    passes = code is not HTTPStatus.INTERNAL_SERVER_ERROR
-    return Failure(code, str(error), error.reason.lower(), retry_after=RETRY_SECONDS if passes else None)
+    return Failure(code, str(error), error.reason.lower(), retry_after=RETRY_SECONDS if code in _PASSING else None)
 
 
 def _with_field(found: Failure, path: str, names: Mapping[str, str]) -> Failure:

@@ -13,6 +13,7 @@ from headrace import AsyncClient, AsyncResultQueue
 from headrace.errors import HeadraceError
 from headrace.types import FinishReason, GeneratedElements, StopMatch
 
+from headrace_gateway.http.clients import Clients
 from headrace_gateway.http.failures import Failure, failure_of
 
 _CUT_SHORT = frozenset({FinishReason.INTERRUPTED, FinishReason.DRAINED, FinishReason.LEASE_EXPIRED})
@@ -69,16 +70,21 @@ class Generations:
     """Starts requests of callers, and releases what they no longer read.
 
     Args:
-        client: the gateway's own client.
+        clients: call the gateway's own services.
 
     Attributes:
         on_close: awaited when it closes.
     """
 
-    def __init__(self, client: AsyncClient) -> None:
-        self.client = client
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
         self.on_close: list[Callable[[], Awaitable[None]]] = []
         self._releases: set[asyncio.Task[None]] = set()
+
+    @property
+    def client(self) -> AsyncClient:
+        """The client of the current caller."""
+        return self._clients.current
 
     @asynccontextmanager
     async def started(
@@ -106,7 +112,7 @@ class Generations:
 
     def release(self, handle: str) -> None:
         """Release a request, in the background."""
-        task = asyncio.create_task(self._release(handle), name="headrace-http-release")
+        task = asyncio.create_task(self._release(self.client, handle), name="headrace-http-release")
         self._releases.add(task)
         task.add_done_callback(self._releases.discard)
 
@@ -117,9 +123,9 @@ class Generations:
         while self._releases:
             await asyncio.wait(self._releases)
 
-    async def _release(self, handle: str) -> None:
+    async def _release(self, client: AsyncClient, handle: str) -> None:
         with suppress(HeadraceError):  # Its lease ends what cannot be reached.
-            await self.client.release_request(handle)
+            await client.release_request(handle)
 
 
 async def read_all(queue: AsyncResultQueue) -> Text:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from headrace import AsyncClient
 from headrace.errors import HeadraceError
 from headrace.model_types import EngineStat, ServerInfo
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from headrace_gateway.http.clients import Clients
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import failure_of
 
@@ -51,18 +51,18 @@ class Metrics:
     """Answers Prometheus.
 
     Args:
-        client: asks the engines.
+        clients: ask the engines.
     """
 
-    def __init__(self, client: AsyncClient) -> None:
-        self._client = client
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
 
     async def __call__(self, exchange: Exchange) -> None:
         """Answer with the statistics of the engines that answer."""
         try:
-            server = await self._client.server_info()
+            server = await self._clients.current.server_info()
             reached = any(engine.reachable for engine in server.engines)
-            stats = await self._client.engine_stats() if reached else []
+            stats = await self._clients.current.engine_stats() if reached else []
         except HeadraceError as error:
             raise failure_of(error, {}) from None
         registry = CollectorRegistry()

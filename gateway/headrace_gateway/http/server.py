@@ -12,19 +12,17 @@ from functools import partial
 from typing import Any
 
 import uvicorn
-from headrace import AsyncClient, RetryPolicy
 from headrace_proto.pure.addresses import Address
 from headrace_proto.server.listening import ListenError, check_free
+from headrace_proto.server.tls import Certificates
 
+from headrace_gateway.access.access import Access
 from headrace_gateway.forwarding.calls import LiveCalls
 from headrace_gateway.http.app import application
+from headrace_gateway.http.clients import Clients
 from headrace_gateway.http.generation import Generations
 from headrace_gateway.http.probes import Probes
 from headrace_gateway.http.protocol import IDLE_SECONDS, BoundedProtocol, connection_shares
-from headrace_gateway.http.transport import OwnServices
-
-_PATIENCE = RetryPolicy(give_up_after=5.0)
-"""Callers of HTTP retry by themselves, and would rather know."""
 
 
 class HttpServer:
@@ -34,6 +32,8 @@ class HttpServer:
         address: address to listen on.
         servicers: of the gateway, by the full name of their service.
         calls: where requests are counted.
+        access: who may call.
+        certificates: for TLS; None: no encryption.
         serves: says whether an engine serves a model.
 
     Attributes:
@@ -41,14 +41,21 @@ class HttpServer:
     """
 
     def __init__(
-        self, address: Address, servicers: Mapping[str, Any], calls: LiveCalls, serves: Callable[[], bool]
+        self,
+        address: Address,
+        servicers: Mapping[str, Any],
+        calls: LiveCalls,
+        access: Access,
+        certificates: Certificates | None,
+        serves: Callable[[], bool],
     ) -> None:
         self.address = address
-        self._client = AsyncClient(OwnServices(servicers), retry=_PATIENCE)
-        self._generations = Generations(self._client)
+        self._certificates = certificates
+        self._clients = Clients(servicers, access)
+        self._generations = Generations(self._clients)
         protocol = partial(BoundedProtocol, connection_shares())
         config = uvicorn.Config(
-            application(self._generations, calls, Probes(serves)),
+            application(self._clients, self._generations, calls, access, Probes(serves)),
             http=protocol,  # type: ignore[arg-type]  # It is called as the class would be.
             ws="none",
             loop="none",
@@ -62,6 +69,7 @@ class HttpServer:
             timeout_keep_alive=IDLE_SECONDS,
             timeout_graceful_shutdown=1,
         )
+        self._config = config
         self._server = _Server(config)
         self._serving: asyncio.Task[None] | None = None
 
@@ -70,7 +78,11 @@ class HttpServer:
 
         Raises:
             ListenError: the address is in use, or not an address of this machine.
+            CertificateError: a file of its certificate cannot be used.
         """
+        self._config.load()
+        if self._certificates is not None:
+            self._config.ssl = self._certificates.context()
         check_free(self.address)
         listening = _bound(self.address)
         self.address = replace(self.address, port=listening.getsockname()[1])
@@ -83,7 +95,7 @@ class HttpServer:
             self._server.should_exit = True
             await self._serving
         await self._generations.close()
-        await self._client.close()
+        await self._clients.close()
 
 
 class _Server(uvicorn.Server):

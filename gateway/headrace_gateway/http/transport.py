@@ -18,6 +18,8 @@ from headrace_proto.v1.status_pb2 import Status
 from headrace_proto.wire.transport import CallError, client_closed
 
 from headrace_gateway import status
+from headrace_gateway.access import callers
+from headrace_gateway.access.access import Access
 from headrace_gateway.faults import defect
 from headrace_gateway.http.callers import CALLER, Caller
 
@@ -32,10 +34,16 @@ class OwnServices:
 
     Args:
         servicers: by the full name of their service.
+        access: which calls a caller may make.
+
+    Attributes:
+        caller: whose calls these are.
     """
 
-    def __init__(self, servicers: Mapping[str, Any]) -> None:
+    def __init__(self, servicers: Mapping[str, Any], access: Access) -> None:
+        self.caller = callers.ANYONE
         self._servicers = servicers
+        self._access = access
         self._open: set[OwnCall] = set()
         self._closed = False
 
@@ -44,6 +52,7 @@ class OwnServices:
         context = LocalContext(CALLER.get(), timeout)
         try:
             async with asyncio.timeout(timeout):
+                self._check(method, request)
                 answer: Message = await self._behaviour(method)(request, context)
                 return answer
         except BaseException as error:
@@ -67,7 +76,17 @@ class OwnServices:
             call.cancel()
         await asyncio.gather(*(call.task for call in calls), return_exceptions=True)
 
+    def _check(self, method: str, request: Message) -> None:
+        callers.note(self.caller)
+        self._access.check(self.caller, method.rpartition("/")[2], request)
+
     def _begin(self, method: str, request: Message | None, timeout: float | None) -> OwnCall:
+        callers.note(self.caller)  # The task of the call inherits it.
+        if request is not None:
+            try:
+                self._check(method, request)
+            except status.CallError as error:
+                raise CallError(error.status) from None
         call = OwnCall(method, self._behaviour(method), request, timeout)
         self._open.add(call)
         call.task.add_done_callback(lambda _: self._open.discard(call))

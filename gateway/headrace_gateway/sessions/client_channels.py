@@ -11,7 +11,7 @@ from headrace_proto.pure.used_numbers import UsedNumbers
 from headrace_proto.v1 import session_pb2 as wire
 
 from headrace_gateway import status
-from headrace_gateway.owners import refuse_owner
+from headrace_gateway.access.callers import ANYONE, Caller
 from headrace_gateway.sessions.limits import SessionLimits
 from headrace_gateway.sessions.outbox import Outbox
 from headrace_gateway.sessions.reader import Reader, Upstream
@@ -34,16 +34,24 @@ class ClientChannels:
         route: returns the upstream of the engine that a handle names; raises CallError if there is none.
         limits: of the session.
         on_more: called when something waits to be sent.
+        caller: the session's client.
 
     Attributes:
         outbox: rows and items that wait to be sent.
         attaches: number of attaches received so far.
     """
 
-    def __init__(self, route: Callable[[str], Upstream], limits: SessionLimits, on_more: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        route: Callable[[str], Upstream],
+        limits: SessionLimits,
+        on_more: Callable[[], None],
+        caller: Caller = ANYONE,
+    ) -> None:
         self.outbox = Outbox(limits, on_more)
         self.attaches = 0
         self._route = route
+        self._caller = caller
         self._readers: dict[int, Reader] = {}
         self._used = UsedNumbers()
 
@@ -124,7 +132,7 @@ class ClientChannels:
 
     def _refuse(self, attach: wire.Attach) -> None:
         """Refuse this attach alone; the other channels of the session go on."""
-        refuse_owner(attach)
+        self._caller.sign(attach)
         if len(self._readers) >= MAX_CHANNELS:
             raise status.full_session(MAX_CHANNELS)
 

@@ -69,6 +69,7 @@ class Reader:
         channel: in the client's session.
         handle: as sent by the client.
         index: index of the sequence in its request.
+        owner: owner of the request.
         session: the client's session.
         upstream: the stream to the engine.
         upstream_channel: its current channel there.
@@ -79,6 +80,7 @@ class Reader:
 
     def __init__(self, attach: wire.Attach, session: Downstream, upstream: Upstream) -> None:
         self.channel, self.handle, self.index = attach.channel, attach.handle, attach.index
+        self.owner = attach.owner
         self.session = session
         self.upstream = upstream
         self.acked = self.next = self._base = attach.from_position

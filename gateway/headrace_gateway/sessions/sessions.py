@@ -14,6 +14,7 @@ from headrace_proto.server.logs import logger
 from headrace_proto.v1 import session_pb2 as wire
 
 from headrace_gateway import status
+from headrace_gateway.access import callers
 from headrace_gateway.engines.engine import Engine
 from headrace_gateway.forwarding.calls import LiveCalls
 from headrace_gateway.sessions.attach_pace import AttachPaces, ConnectionPace
@@ -109,7 +110,7 @@ class ClientSession:
 
     def __init__(self, links: EngineLinks, limits: SessionLimits, calls: LiveCalls, pace: ConnectionPace) -> None:
         self.more = asyncio.Event()
-        self.channels = ClientChannels(links.of_handle, limits, self.more.set)
+        self.channels = ClientChannels(links.of_handle, limits, self.more.set, callers.current())
         self._limits = limits
         self._calls = calls
         self._pace = pace

@@ -73,6 +73,7 @@ class UpstreamChannels:
             index=reader.index,
             from_position=from_position,
             window=window,
+            owner=reader.owner,
         )
         self._request(attach.ByteSize()).attach.append(attach)
         return self._channels

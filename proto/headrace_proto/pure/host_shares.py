@@ -53,19 +53,31 @@ class HostShares(Shares[str]):
         self._hosts.give_back(host_of(party), count)
 
 
+def is_loopback(peer: str) -> bool:
+    """True if a peer is on this machine: on a Unix socket, or with a loopback address."""
+    address = _address_of(peer)
+    return peer.startswith("unix:") if address is None else address.is_loopback
+
+
 @lru_cache(maxsize=4096)
 def host_of(peer: str) -> str:
     """Return the host of a peer such as "ipv4:192.0.2.1:5000": its address; of IPv6, the 64 bits that it cannot choose.
 
     All peers on Unix sockets count as one host, and so do all peers without an address.
     """
+    address = _address_of(peer)
+    if address is None:
+        return unquote(peer).partition(":")[0]
+    return str(address if address.version == 4 else ipaddress.ip_network((address, _IPV6_PREFIX), strict=False))
+
+
+def _address_of(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the address of a peer, of IPv4 where it is mapped; None if it has none."""
     kind, _, place = unquote(peer).partition(":")
     if kind not in ("ipv4", "ipv6"):
-        return kind
+        return None
     try:
         address = ipaddress.ip_address(place.rpartition(":")[0].strip("[]").partition("%")[0])
     except ValueError:
-        return kind
-    if address.version == 4:
-        return str(address)
-    return str(address.ipv4_mapped or ipaddress.ip_network((address, _IPV6_PREFIX), strict=False))
+        return None
+    return getattr(address, "ipv4_mapped", None) or address

@@ -23,6 +23,7 @@ WATCHES = frozenset({"WatchModel", "WatchEngineStat"})
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _OURS = "/headrace."
+_HEALTH = "/grpc.health."
 _HANDLERS: dict[tuple[bool, bool], Any] = {
     (False, False): grpc.unary_unary_rpc_method_handler,
     (False, True): grpc.unary_stream_rpc_method_handler,
@@ -39,6 +40,7 @@ class Method:
     Attributes:
         name: of the RPC, such as "Generate".
         ours: of a service of the contract, rather than of health or reflection.
+        open: of the health service, which asks nobody who it is.
         streams_in: its requests are a stream.
         streams_out: its responses are a stream.
         behaviour: method of the servicer.
@@ -47,6 +49,7 @@ class Method:
 
     name: str
     ours: bool
+    open: bool
     streams_in: bool
     streams_out: bool
     behaviour: Callable[[Any, Any], Any]
@@ -58,7 +61,8 @@ class Method:
         kinds = (handler.unary_unary, handler.unary_stream, handler.stream_unary, handler.stream_stream)
         behaviour = next(kind for kind in kinds if kind is not None)
         streams = handler.request_streaming, handler.response_streaming
-        return cls(path.rpartition("/")[2], path.startswith(_OURS), *streams, behaviour, handler.request_deserializer)
+        kind = path.startswith(_OURS), path.startswith(_HEALTH)
+        return cls(path.rpartition("/")[2], *kind, *streams, behaviour, handler.request_deserializer)
 
     async def run(self, request: Any, context: Context) -> Any:
         """Call a method of another library: a coroutine, or a generator of responses."""

@@ -45,15 +45,22 @@ def check_free(address: Address) -> None:
         raise ListenError(f"cannot listen on {address}: {_reason([*taken, *wrong][0])}")
 
 
-def bind(server: grpc.aio.Server, address: Address) -> Address:
+def bind(server: grpc.aio.Server, address: Address, credentials: grpc.ServerCredentials | None = None) -> Address:
     """Let a server listen on an address. Return it with the real port.
+
+    Args:
+        server: the server, not yet started.
+        address: where to listen.
+        credentials: for TLS; None: no encryption.
 
     Raises:
         ListenError: the address is in use, or not one of this machine.
     """
     check_free(address)
     try:
-        return replace(address, port=server.add_insecure_port(str(address)))
+        if credentials is None:
+            return replace(address, port=server.add_insecure_port(str(address)))
+        return replace(address, port=server.add_secure_port(str(address), credentials))
     except RuntimeError:
         why = "the address is in use, or not an address of this machine"
         raise ListenError(f"cannot listen on {address}: {why}") from None

@@ -22,6 +22,7 @@ class SessionAnswers(Known):
         self.ping_interval = 10.0
         self.ping_timeout = 0.0
         self.answers_pings = True
+        self.owner = ""
 
     @property
     def side(self) -> EngineSide:
@@ -60,7 +61,7 @@ class SessionAnswers(Known):
         self.note()
 
     async def Session(self, requests: Any, context: Any) -> None:
-        side = EngineSide(self._find_log, pongs=self.answers_pings)
+        side = EngineSide(self._find_log, pongs=self.answers_pings, owner=self.owner)
         self.sessions.append(side)
         hearing = asyncio.create_task(self._hear(side, requests))
         opened = wire.SessionOpened(server="self", instance_id=self.instance_id)

@@ -68,10 +68,12 @@ class EngineSide:
     Args:
         find: returns the log of a handle and an index, or the reason of a failure.
         pongs: it answers pings.
+        owner: of every sequence that is attached.
     """
 
-    def __init__(self, find, pongs: bool = True) -> None:
+    def __init__(self, find, pongs: bool = True, owner: str = "") -> None:
         self._find = find
+        self._owner = owner
         self._pongs = pongs
         self.open = True
         self.over = False
@@ -111,7 +113,7 @@ class EngineSide:
     def _attach(self, attach: wire.Attach) -> None:
         assert attach.channel > 0
         assert attach.channel not in self._used
-        assert attach.owner == ""
+        assert attach.owner == self._owner
         self._used.add(attach.channel)
         self.attaches.append(attach)
         found = self._find(attach.handle, attach.index)

@@ -34,6 +34,19 @@ class Authority:
         self._openssl("-x509", *self._own, *_KEY, *out, *extension)
         return (self._folder / "server.key").read_bytes(), (self._folder / "server.pem").read_bytes()
 
+    def files(self, names: str, name: str = "server") -> tuple[Path, Path]:
+        """Write certificate and key of a server or client with these names as files; return their paths."""
+        key, certificate = self.pair(names)
+        paths = self._folder / f"{name}-certificate.pem", self._folder / f"{name}-key.pem"
+        paths[0].write_bytes(certificate)
+        paths[1].write_bytes(key)
+        return paths
+
+    @property
+    def file(self) -> Path:
+        """Return the file of its own certificate."""
+        return self._folder / "ca.pem"
+
     def _openssl(self, *arguments: str) -> None:
         subprocess.run(["openssl", "req", *arguments], cwd=self._folder, check=True, capture_output=True)
 

@@ -77,6 +77,8 @@ class World:
         poll_timeout: float = LIMIT,
         settled: bool = True,
         limits: SessionLimits | None = None,
+        keys_file: Path | None = None,
+        http: bool = False,
         **engines: Any,
     ) -> Front:
         """Engines by name: scripted ones, or addresses. By default it polls once, however slow the answer, and again
@@ -87,7 +89,13 @@ class World:
             for name, engine in engines.items()
         )
         options = GatewayOptions(
-            Address("127.0.0.1", 0), addresses, poll_interval=poll_interval, poll_timeout=poll_timeout, drain_limit=30.0
+            Address("127.0.0.1", 0),
+            addresses,
+            poll_interval=poll_interval,
+            poll_timeout=poll_timeout,
+            drain_limit=30.0,
+            keys_file=keys_file,
+            http=Address("127.0.0.1", 0) if http else None,
         )
         gateway = Gateway(options, limits)
         await gateway.start()

@@ -20,6 +20,7 @@ from headrace_engine.engine.sessions import session_update as updates
 from headrace_engine.engine.sessions.session import EngineSession
 from headrace_engine.engine.sessions.session_channels import Attachment
 from headrace_engine.errors import InvalidArgument
+from headrace_engine.service.convert.callers import check_owner
 from headrace_engine.service.convert.codec import Codec, write_seconds
 from headrace_engine.service.convert.results import END_RECORD, PREFIX_REUSE, fill_details
 from headrace_engine.service.convert.status import fill_status
@@ -65,6 +66,7 @@ def apply_in_portions(message: SessionRequest, session: EngineSession) -> Iterat
 
     def attach(sent: session_pb2.Attach, path: str) -> None:
         attachment = Attachment(sent.channel, sent.handle, sent.index)
+        check_owner(sent.owner, f"{path}.owner")
         window = sent.window if sent.HasField("window") else None
         session.attach(attachment, sent.from_position, window, sent.owner, path)
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace_proto.server.arguments import OneLineParser, add_server_flags, log_json
+from headrace_proto.server.secrets import read_secrets
+from headrace_proto.server.tls import Certificates, add_tls_flags, certificates_of
 
 from headrace_engine import __version__
 from headrace_engine.config import RuntimeConfig
@@ -46,6 +48,8 @@ class Arguments:
         drain_limit: seconds that running requests have to end after SIGTERM.
         log_json: log JSON rather than readable lines.
         core_threads: run cores in threads of this process rather than in processes of their own.
+        certificates: for TLS; None: no encryption.
+        secrets: one of which every call must bring; none: anyone may call.
     """
 
     engine: EngineOptions
@@ -56,6 +60,8 @@ class Arguments:
     log_level: str
     reflection: bool
     core_threads: bool
+    certificates: Certificates | None
+    secrets: tuple[str, ...]
 
 
 def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
@@ -65,6 +71,8 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
     try:
         models = _models(given)
         options = _engine_options(given)
+        certificates = certificates_of(given)
+        secrets = () if given.secret_file is None else read_secrets(given.secret_file)
     except ValueError as error:
         parser.error(str(error))
     return Arguments(
@@ -76,6 +84,8 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
         log_level=given.log_level,
         reflection=given.reflection,
         core_threads=given.core == "thread",
+        certificates=certificates,
+        secrets=secrets,
     )
 
 
@@ -101,6 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = OneLineParser("headrace-engine", description="Serve large language models over gRPC.")
     parser.add_argument("--version", action="version", version=__version__)
     add_server_flags(parser, port=7071, running="running requests")
+    add_tls_flags(parser)
     add_engine_flags(parser)
     models = parser.add_argument_group("models", _ABOUT_MODELS)
     models.add_argument(

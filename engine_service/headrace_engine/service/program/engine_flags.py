@@ -31,6 +31,12 @@ def add_engine_flags(parser: argparse.ArgumentParser) -> None:
         help=f".py or .cu file that requests may use as NAME; repeatable; default: ${PROCESSORS_VARIABLE}, "
         "with entries separated by semicolons",
     )
+    parser.add_argument(
+        "--secret-file",
+        type=Path,
+        metavar="FILE",
+        help="file of secrets, one a line; every call must bring one, so that only gateways that know it may call",
+    )
     _add_limits(parser)
     parser.add_argument(
         "--core",

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from headrace_proto.server.ending import GRACE, Ending
 from headrace_proto.server.listening import ListenError
 from headrace_proto.server.logs import logger
+from headrace_proto.server.tls import CertificateError
 
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.config.model_paths import absent_roots
@@ -39,7 +40,12 @@ class Service:
     def __init__(self, arguments: Arguments, engine: Engine) -> None:
         self._arguments = arguments
         self._engine = engine
-        self._server = EngineServer(engine, reflection=arguments.reflection)
+        self._server = EngineServer(
+            engine,
+            reflection=arguments.reflection,
+            certificates=arguments.certificates,
+            secrets=arguments.secrets,
+        )
         self._stop = asyncio.Event()
         self._ending = Ending(arguments.drain_limit + GRACE, self._take_signal, _not_ended)
         self._signals = 0
@@ -52,7 +58,7 @@ class Service:
         try:
             address = self._server.listen(self._arguments.listen)
             replaced = await self._unless_stopped(self._engine.start(self._arguments.models))
-        except (ListenError, HeadraceError) as error:
+        except (ListenError, CertificateError, HeadraceError) as error:
             return await self._give_up(error)
         try:
             if replaced is not None:
@@ -77,9 +83,9 @@ class Service:
         await asyncio.wait([working])
         return None
 
-    async def _give_up(self, error: ListenError | HeadraceError) -> int:
+    async def _give_up(self, error: ListenError | CertificateError | HeadraceError) -> int:
         """Log why the service cannot start, and close everything. Return the exit status."""
-        event = "listen_failed" if isinstance(error, ListenError) else "start_refused"
+        event = "listen_failed" if isinstance(error, ListenError | CertificateError) else "start_refused"
         _log.error(event, reason=str(error))
         self._ending.begin()
         await self._engine.close()

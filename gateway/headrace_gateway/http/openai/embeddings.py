@@ -7,10 +7,10 @@ import struct
 from typing import Any, Literal
 
 import msgspec
-from headrace import AsyncClient
 from headrace.errors import HeadraceError
 
 from headrace_gateway.http.bodies import struct_of, without_effect
+from headrace_gateway.http.clients import Clients
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import failure_of, invalid
 
@@ -78,11 +78,11 @@ class Embeddings:
     """Embeds texts.
 
     Args:
-        client: asks the engines.
+        clients: ask the engines.
     """
 
-    def __init__(self, client: AsyncClient) -> None:
-        self._client = client
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
 
     async def __call__(self, exchange: Exchange) -> None:
         """Embed the inputs of one request."""
@@ -90,7 +90,7 @@ class Embeddings:
         pooling: Any = request.pooling.upper()
         async with exchange.attended():
             try:
-                found = await self._client.embed(
+                found = await self._clients.current.embed(
                     request.model,
                     request.inputs(),
                     pooling=pooling,

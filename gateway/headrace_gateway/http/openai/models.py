@@ -6,10 +6,11 @@ from http import HTTPStatus
 from typing import Literal
 
 import msgspec
-from headrace import AsyncClient, ModelState
+from headrace import ModelState
 from headrace.errors import HeadraceError
 from headrace.model_types import ModelInfo
 
+from headrace_gateway.http.clients import Clients
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import Failure, failure_of
 
@@ -39,11 +40,11 @@ class Models:
     """Tells of models.
 
     Args:
-        client: asks the engines.
+        clients: ask the engines.
     """
 
-    def __init__(self, client: AsyncClient) -> None:
-        self._client = client
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
 
     async def all(self, exchange: Exchange) -> None:
         """Answer with all models that run."""
@@ -59,7 +60,7 @@ class Models:
 
     async def _running(self) -> list[Model]:
         try:
-            models = await self._client.list_models()
+            models = await self._clients.current.list_models()
         except HeadraceError as error:
             raise failure_of(error, {}) from None
         running = [model for model in models if model.state is ModelState.RUNNING]

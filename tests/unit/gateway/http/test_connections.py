@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import uvicorn
+from headrace_gateway.access.access import Access
 from headrace_gateway.forwarding.calls import LiveCalls
 from headrace_gateway.http import protocol
 from headrace_gateway.http.server import HttpServer
@@ -22,7 +23,7 @@ GET = b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n"
 @pytest.fixture
 async def address() -> AsyncIterator[Address]:
     """Where a server without services listens."""
-    server = HttpServer(Address("127.0.0.1", 0), {}, LiveCalls(), lambda: False)
+    server = HttpServer(Address("127.0.0.1", 0), {}, LiveCalls(), Access(), None, lambda: False)
     await server.start()
     yield server.address
     await server.close()

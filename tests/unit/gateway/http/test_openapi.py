@@ -7,20 +7,19 @@ from typing import Any
 
 import jsonschema
 import pytest
+from headrace_gateway.access.access import Access
 from headrace_gateway.forwarding.calls import LiveCalls
 from headrace_gateway.http.app import application
+from headrace_gateway.http.clients import Clients
 from headrace_gateway.http.generation import Generations
 from headrace_gateway.http.probes import Probes
 from starlette.routing import Route
 
 
-class NoClient:
-    """Routes are listed without asking anyone."""
-
-
 @pytest.fixture(scope="module")
 def routes() -> list[Route]:
-    made = application(Generations(NoClient()), LiveCalls(), Probes(lambda: True))  # type: ignore[arg-type]
+    access, clients = Access(), Clients({}, Access())
+    made = application(clients, Generations(clients), LiveCalls(), access, Probes(lambda: True))
     return list(made.routes)
 
 

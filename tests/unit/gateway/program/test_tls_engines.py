@@ -14,5 +14,5 @@ async def test_b3_an_engine_that_speaks_tls_is_told_as_such(world, tmp_path: Pat
         problems = {engine.name: engine.view.problem for engine in front.gateway.pool.engines}
     finally:
         server.stop(None).wait()
-    assert problems["e1"].endswith("it speaks TLS, but this gateway connects to engines without TLS")
+    assert problems["e1"].endswith("it speaks TLS, but this gateway connects to engines without TLS (--engine-ca)")
     assert "TLS" not in problems["e2"]

@@ -41,7 +41,6 @@ class Responses:
 
     def __init__(self, generations: Generations) -> None:
         self._generations = generations
-        self._client = generations.client
         self._store = Store(generations.release)
         generations.on_close.append(self._store.close)
 
@@ -78,7 +77,7 @@ class Responses:
         async with exchange.attended():
             source, _ = await self._find(exchange.request.path_params["name"])
             try:
-                await self._client.stop_request(source.accepted.handle)
+                await self._generations.client.stop_request(source.accepted.handle)
             except HeadraceError as error:
                 raise failure_of(error, NAMES) from None
             await exchange.answer(await _whole(source))
@@ -98,7 +97,7 @@ class Responses:
     ) -> None:
         self._store.reserve(exchange.caller, size)
         try:
-            _, queue = await self._client.start_request(request.model, **prompt, **config, lease=_LEASE)
+            _, queue = await self._generations.client.start_request(request.model, **prompt, **config, lease=_LEASE)
         except BaseException as error:
             self._store.give_back(exchange.caller, size)
             if isinstance(error, HeadraceError):
@@ -140,7 +139,7 @@ class Responses:
         if followed is not None:
             return followed, not followed.over
         try:
-            info = await self._client.get_request(request_id=request_id_of(name)[:128] or "-")
+            info = await self._generations.client.get_request(request_id=request_id_of(name)[:128] or "-")
         except HeadraceError as error:
             failure = failure_of(error, NAMES)
             if failure.code is HTTPStatus.NOT_FOUND:
@@ -148,7 +147,7 @@ class Responses:
                 failure = Failure(HTTPStatus.NOT_FOUND, text, "response_not_found", "response_id")
             raise failure from None
         response = response_of(info.request, _arrival(info), store=True)
-        return Logged(self._client, info, response), not all(one.status.terminal for one in info.sequences)
+        return Logged(self._generations.client, info, response), not all(one.status.terminal for one in info.sequences)
 
 
 class _Passing:

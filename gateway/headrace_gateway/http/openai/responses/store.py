@@ -14,6 +14,7 @@ from headrace_proto.pure.host_shares import host_of
 from headrace_proto.pure.shares import Shares
 
 from headrace_gateway import status
+from headrace_gateway.access import callers
 from headrace_gateway.faults import defect
 from headrace_gateway.http.callers import Caller
 from headrace_gateway.http.failures import Failure, failure_of, invalid, refusal_of
@@ -168,11 +169,11 @@ class Store:
     def __init__(self, release: Callable[[str], None]) -> None:
         self._release = release
         self._shares: Shares[str] = Shares(MAX_BYTES)
-        self._held: dict[str, tuple[Followed, str, int]] = {}
+        self._held: dict[tuple[str, str], tuple[Followed, str, int]] = {}
 
     def find(self, response_id: str) -> Followed | None:
-        """Return a response; None if this gateway does not have it."""
-        held = self._held.get(response_id)
+        """Return a response of the current caller's owner; None if this gateway does not have it."""
+        held = self._held.get(_key(response_id))
         return None if held is None else held[0]
 
     def reserve(self, caller: Caller, size: int) -> None:
@@ -198,13 +199,13 @@ class Store:
     def add(self, followed: Followed, caller: Caller, size: int) -> None:
         """Keep a response, in the room set aside."""
         name = followed.response.id
-        self._held[name] = followed, host_of(caller.peer), size + _FLAT
+        self._held[_key(name)] = followed, host_of(caller.peer), size + _FLAT
         loop = asyncio.get_running_loop()
         followed.task.add_done_callback(lambda _: loop.call_later(KEEP_SECONDS, self.drop, name))
 
     def drop(self, response_id: str) -> None:
-        """Release a response and forget it, if it is here."""
-        held = self._held.pop(response_id, None)
+        """Release a response of the current caller's owner and forget it, if it is here."""
+        held = self._held.pop(_key(response_id), None)
         if held is not None:
             followed, host, cost = held
             followed.task.cancel()
@@ -217,3 +218,8 @@ class Store:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _key(response_id: str) -> tuple[str, str]:
+    """Return what finds a response: for owners other than its own it does not exist."""
+    return callers.current().owner, response_id

@@ -1,0 +1,1 @@
+"""Who may call the gateway, what each API key allows, and how much."""
