@@ -12,7 +12,7 @@ def test_the_page_says_what_becomes_of_each() -> None:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_refusal_is_one_line_with_field_or_architecture_and_value(name: str) -> None:
+def test_a_refusal_is_one_line_with_what_and_its_value(name: str) -> None:
     message = outcome(CONFIGS[name])
     assert "\n" not in message
     if message:
