@@ -32,7 +32,8 @@ _ADVICE = {
     "INITIAL": "headrace start {model} starts it",
     "STOPPED": "headrace start {model} starts it",
     "NO_ENGINE": "headrace models lists the models of each engine",
-    "TLS_MISMATCH": "the command line does not support TLS; the Python client does",
+    "TLS_MISMATCH": "--ca FILE connects over TLS, --ca system to servers with a public certificate",
+    "BAD_API_KEY": "$HEADRACE_API_KEY is the key to send",
     "MODEL_STARTING": _LOOK,
     "UNAVAILABLE": "is a server running there? --address HOST:PORT or $HEADRACE_ADDRESS selects another",
 }

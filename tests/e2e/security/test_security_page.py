@@ -33,6 +33,7 @@ def test_bc184_the_certificates_of_the_page_are_accepted(tmp_path: Path, host: s
         refused = subprocess.run(command, capture_output=True, text=True, timeout=120)
         assert refused.returncode == 1
         assert "speaks TLS" in refused.stderr
+        assert "--ca FILE connects over TLS" in refused.stderr
 
 
 def test_the_keys_of_the_page_are_a_key_file(tmp_path: Path) -> None:
