@@ -19,7 +19,7 @@ from support.clocks.waiting import LIMIT, wait_until
 from support.servers.books import balanced
 from support.servers.crowd import serve
 from support.servers.gate import Gate
-from support.servers.http import HttpGateway, http_gateway
+from support.servers.http import HttpGateway, holder_of, http_gateway
 from support.servers.processes import Server, gated_engine_server
 
 CHAT: dict[str, Any] = {
@@ -89,9 +89,7 @@ def test_a_stream_goes_on_when_its_engine_is_killed(pair: tuple[dict[str, Server
             text, chunks = "", iter(stream)
             while len(text) < 3:
                 text += next(chunks).choices[0].delta.content or ""
-            with Client(gateway.address) as grpc:
-                (holder,) = [request.handle.partition("/")[0] for request in grpc.list_requests()]
-            engines[holder].process.send_signal(signal.SIGKILL)
+            engines[holder_of(gateway)].process.send_signal(signal.SIGKILL)
             gate.open()
             last = None
             for chunk in chunks:

@@ -14,7 +14,7 @@ from headrace import Client
 from support.clocks.waiting import LIMIT, wait_until
 from support.servers.crowd import serve
 from support.servers.gate import Gate
-from support.servers.http import HttpGateway, http_gateway
+from support.servers.http import HttpGateway, holder_of, http_gateway
 from support.servers.processes import Server, gated_engine_server
 
 MORE: Any = {"seed": 7, "ignore_eos": True}
@@ -47,9 +47,7 @@ def test_a_response_in_the_background_survives_its_engine(pair: tuple[dict[str, 
         gate.shut()
         begun = create(background=True)
         gate.let(12)
-        with Client(gateway.address) as grpc:
-            (holder,) = [one.handle.partition("/")[0] for one in grpc.list_requests()]
-        engines[holder].process.send_signal(signal.SIGKILL)
+        engines[holder_of(gateway)].process.send_signal(signal.SIGKILL)
         gate.open()
         wait_until(lambda: client.responses.retrieve(begun.id).status != "in_progress", "the response does not end")
         assert client.responses.retrieve(begun.id).output_text == undisturbed

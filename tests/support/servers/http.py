@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from http.client import HTTPConnection
 from typing import Any
 
-from support.clocks.waiting import LIMIT
+from headrace import Client
+
+from support.clocks.waiting import LIMIT, wait_until
 from support.servers.processes import Server, gateway_server
 
 
@@ -53,6 +55,13 @@ class HttpGateway:
         """Open a connection."""
         host, _, port = self.http.rpartition(":")
         return socket.create_connection((host, int(port)), timeout=LIMIT)
+
+
+def holder_of(gateway: HttpGateway) -> str:
+    """Return the engine of the only request. Those that have ended before are released soon after their answers."""
+    with Client(gateway.address) as client:
+        wait_until(lambda: len(client.list_requests()) == 1, "there is not one request alone")
+        return client.list_requests()[0].handle.partition("/")[0]
 
 
 @contextlib.contextmanager
