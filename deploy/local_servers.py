@@ -218,9 +218,9 @@ def servers(
         try:
             yield started[1].address, gone
         except Exception:
-            _tell_ended(started)  # The cause of whatever failed here.
+            _report_ended(started)  # The cause of whatever failed here.
             raise
-        _tell_ended(started)
+        _report_ended(started)
     finally:
         _end(started)
 
@@ -229,7 +229,7 @@ def _limit(longer: int) -> tuple[str, ...]:
     return (f"--drain-limit={DRAIN_LIMIT + longer}",)
 
 
-def _tell_ended(started: Sequence[Server]) -> None:
+def _report_ended(started: Sequence[Server]) -> None:
     """Raise LocalError for a server that ended by itself."""
     for server in started:
         if server.ended:

@@ -44,12 +44,12 @@ class Record:
 
     def __init__(self, path: str) -> None:
         with open(path, "r+b") as file:
-            self._room = mmap.mmap(file.fileno(), 0)
+            self._ring = mmap.mmap(file.fileno(), 0)
 
     def calls(self, count: int) -> list[Call]:
         """Return the newest calls, oldest first."""
-        (end,) = _COUNT.unpack_from(self._room)
-        return [_CALL.unpack_from(self._room, self._place(number)) for number in range(max(0, end - count), end)]
+        (end,) = _COUNT.unpack_from(self._ring)
+        return [_CALL.unpack_from(self._ring, self._place(number)) for number in range(max(0, end - count), end)]
 
     def keep(self) -> None:
         """Record the calls of this process from now on."""
@@ -63,9 +63,9 @@ class Record:
         Program.run = recorded  # type: ignore[assignment, method-assign]
 
     def _add(self, began: float, ended: float) -> None:
-        (number,) = _COUNT.unpack_from(self._room)
-        _CALL.pack_into(self._room, self._place(number), began, ended)
-        _COUNT.pack_into(self._room, 0, number + 1)
+        (number,) = _COUNT.unpack_from(self._ring)
+        _CALL.pack_into(self._ring, self._place(number), began, ended)
+        _COUNT.pack_into(self._ring, 0, number + 1)
 
     def _place(self, number: int) -> int:
         return _COUNT.size + number % _ROOM * _CALL.size

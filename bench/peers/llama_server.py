@@ -41,8 +41,8 @@ class LlamaServer(Contestant):
         began = time.perf_counter()
         with ThreadPoolExecutor(len(prompts)) as threads:
             answers = list(threads.map(lambda prompt: self._ask(prompt, new, began), prompts))
-        told = answers[0][1] if len(prompts) == 1 else {}
-        return Answer([arrivals for arrivals, _ in answers], told)
+        reported = answers[0][1] if len(prompts) == 1 else {}
+        return Answer([arrivals for arrivals, _ in answers], reported)
 
     def _ask(self, prompt: list[int], new: int, began: float) -> tuple[list[tuple[float, int]], dict[str, float]]:
         body = {"prompt": prompt, "n_predict": new, "ignore_eos": True, "temperature": 0, "top_k": 1}

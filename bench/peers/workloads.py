@@ -44,11 +44,11 @@ class Answer:
 
     Attributes:
         arrivals: arrivals of each request.
-        told: rates by metric as reported by the server; the better of these and the client's is used.
+        reported: rates by metric as reported by the server; the better of these and the client's is used.
     """
 
     arrivals: Sequence[Arrivals]
-    told: Mapping[str, float] = field(default_factory=dict)
+    reported: Mapping[str, float] = field(default_factory=dict)
 
 
 def random_ids(count: int, seed: int) -> list[int]:
@@ -105,7 +105,7 @@ def read_off(workload: Workload, prompts: Prompts, answer: Answer) -> dict[str, 
         "output": sum(counts) / ended,
         "prefill": sum(map(len, prompts)) / begun,
     }
-    return {name: max(seen[name], answer.told.get(name, 0.0)) for name in seen}
+    return {name: max(seen[name], answer.reported.get(name, 0.0)) for name in seen}
 
 
 def better(metric: str, ours: float, theirs: float) -> float:

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
-from headrace_proto.v1 import request_pb2
 from headrace_proto.v1 import request_service_pb2 as wire
 from headrace_proto.wire.transport import client_closed
 
@@ -120,6 +119,9 @@ class AsyncRequestCalls(AsyncModelCalls):
             if not request.page_token:
                 return found
 
+    _open = staticmethod(open_async_queue)
+    _handover_of = staticmethod(async_handover_of)
+    _started = StartCalls._started
     _page = awaited(RequestCalls._page)
     _listed = RequestCalls._listed
     _observed = RequestCalls._observed
@@ -130,23 +132,6 @@ class AsyncRequestCalls(AsyncModelCalls):
         calls.check_single(request)
         start = partial(self._start, request, timeout, generated_id=generated_id, text=True)
         return AsyncTextStream(start, self._release_leaving, self._connection)
-
-    def _started(
-        self, request: wire.StartRequestRequest, begun: float, answer: wire.StartRequestResponse
-    ) -> tuple[str, AsyncResultQueue]:
-        accepted, connection = answer.request, self._connection
-        connection.requests.started(accepted.handle)
-        handover = async_handover_of(connection, request, accepted, begun)
-        indices = calls.indices(accepted)
-        queues = [open_async_queue(connection, accepted, index, first=True, handover=handover) for index in indices]
-        if len(queues) > 1:
-            AsyncResultQueue.join(queues)
-        return accepted.handle, queues[0]
-
-    def _queue(
-        self, accepted: request_pb2.AcceptedRequest, index: int, position: int, info: request_pb2.SequenceInfo | None
-    ) -> AsyncResultQueue:
-        return open_async_queue(self._connection, accepted, index, position, info, first=False)
 
     async def _start(
         self, request: wire.StartRequestRequest, timeout: float | None, *, generated_id: bool, text: bool = False

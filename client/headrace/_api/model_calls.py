@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Unpack
 
 from headrace_proto.v1 import model_service_pb2 as wire
 
-from headrace._api.server_calls import ServerCalls
+from headrace._api.model_verbs import ModelVerbs
 from headrace._transport.message_iterator import MessageIterator
 from headrace._values import calls
 from headrace._values.calls import MODELS
@@ -17,125 +17,8 @@ from headrace.fields import InstallFields
 from headrace.model_types import ModelDescription, ModelInfo, SerializeStep
 
 
-class ModelCalls(ServerCalls):
-    """Methods to install, start and watch models, and to get information and statistics of servers.
-
-    Through a gateway a model call goes to every engine, or to those in `engine_ids`. It returns one entry per engine,
-    with the failure of an engine where it failed, and raises only if it failed on all of them.
-
-    `timeout` is in seconds. `install_model`, `start_model`, `stop_model` and `release_model` wait without limit by
-    default. After a timeout the operation continues on the engines, and calling the method again waits for it. The
-    other calls have the client's timeout by default.
-    """
-
-    def install_model(
-        self,
-        name: str,
-        path: str,
-        *,
-        engine_ids: Sequence[str] = (),
-        no_wait: bool = False,
-        timeout: float | None = None,
-        **fields: Unpack[InstallFields],
-    ) -> list[ModelInfo]:
-        """Install a model: check its config, fetch its files and read them. Its state is INITIAL afterwards.
-
-        Installing a model again with the same config changes nothing. To follow the progress, see `start_model`; an
-        install ends with INITIAL or FAILED.
-
-        Args:
-            name: name of the model in all later calls.
-            path: directory or file on the engine's host, inside one of its model roots or relative to one; or a name
-                on a model hub.
-            engine_ids: engines to install on; () = all.
-            no_wait: return at once; follow with `watch_model`.
-            timeout: seconds to wait; None: without limit.
-            **fields: fields of `headrace.fields.InstallFields`.
-
-        Returns:
-            The model on each engine.
-
-        Raises:
-            TypeError: unknown keyword.
-            InvalidRequestError: a field is invalid, or not supported by the engine.
-            ConflictError: the name is in use with another config.
-            StateError: BAD_MODEL (the files cannot be used) or OUT_OF_MEMORY.
-        """
-        request = calls.install_model(name, path, engine_ids=engine_ids, no_wait=no_wait, fields=fields)
-        return self._call(f"{MODELS}/InstallModel", request, wire.InstallModelResponse, engines_of, timeout)
-
-    def start_model(
-        self, name: str, *, engine_ids: Sequence[str] = (), no_wait: bool = False, timeout: float | None = None
-    ) -> list[ModelInfo]:
-        """Load an installed model onto its devices and warm it up. Its state is RUNNING afterwards.
-
-        This may take minutes. To show the progress, start without waiting and watch:
-
-            client.start_model("smol", no_wait=True)
-            for model in client.watch_model("smol"):
-                print(model.engine, model.state, model.progress)  # phase, bytes done, total bytes
-                if model.state in ("RUNNING", "FAILED"):
-                    break
-
-        Args:
-            name: name of the model.
-            engine_ids: engines to start it on; () = all.
-            no_wait: return at once; follow with `watch_model`.
-            timeout: seconds to wait; None: without limit.
-
-        Returns:
-            The model on each engine.
-
-        Raises:
-            NotFoundError: no such model or engine.
-            StateError: WRONG_STATE, BAD_MODEL, or OUT_OF_MEMORY; the message of the last one names fields to lower.
-        """
-        request, answer = wire.StartModelRequest(), wire.StartModelResponse
-        return self._change(request, answer, name, engine_ids, no_wait=no_wait, timeout=timeout)
-
-    def stop_model(
-        self, name: str, *, engine_ids: Sequence[str] = (), no_wait: bool = False, timeout: float | None = None
-    ) -> list[ModelInfo]:
-        """Stop a model: let its requests finish, up to its drain_limit, and free its device memory.
-
-        Its state is STOPPED afterwards, and it can be started again.
-
-        Args:
-            name: name of the model.
-            engine_ids: engines to stop it on; () = all.
-            no_wait: return at once; follow with `watch_model`.
-            timeout: seconds to wait; None: without limit.
-
-        Returns:
-            The model on each engine.
-
-        Raises:
-            NotFoundError: no such model or engine.
-            StateError: WRONG_STATE.
-        """
-        request, answer = wire.StopModelRequest(), wire.StopModelResponse
-        return self._change(request, answer, name, engine_ids, no_wait=no_wait, timeout=timeout)
-
-    def release_model(
-        self, name: str, *, engine_ids: Sequence[str] = (), no_wait: bool = False, timeout: float | None = None
-    ) -> list[ModelInfo]:
-        """Release a model that does not run: free everything of it, including its name.
-
-        Args:
-            name: name of the model.
-            engine_ids: engines to release it on; () = all.
-            no_wait: return at once; follow with `watch_model`.
-            timeout: seconds to wait; None: without limit.
-
-        Returns:
-            The model on each engine.
-
-        Raises:
-            NotFoundError: no such model or engine.
-            StateError: WRONG_STATE; stop a running model first.
-        """
-        request, answer = wire.ReleaseModelRequest(), wire.ReleaseModelResponse
-        return self._change(request, answer, name, engine_ids, no_wait=no_wait, timeout=timeout)
+class ModelCalls(ModelVerbs):
+    """Methods to install, start and watch models, and to get information and statistics of servers."""
 
     def get_model(self, name: str, *, engine_ids: Sequence[str] = (), timeout: float | None = None) -> list[ModelInfo]:
         """Return the state and effective config of a model on each engine.
@@ -266,11 +149,3 @@ class ModelCalls(ServerCalls):
         fill(request, {"name": name, "engine_ids": engine_ids})
         answer = wire.FreeSerializedModelResponse
         return self._quick_call(f"{MODELS}/FreeSerializedModel", request, answer, lambda _: None, timeout)
-
-    def _change(
-        self, request: Any, answer: Any, name: str, engine_ids: Sequence[str], *, no_wait: bool, timeout: float | None
-    ) -> list[ModelInfo]:
-        """Start, stop or release a model."""
-        fill(request, {"model_name": name, "engine_ids": engine_ids, "no_wait": no_wait})
-        method = request.DESCRIPTOR.name.removesuffix("Request")
-        return self._call(f"{MODELS}/{method}", request, answer, engines_of, timeout)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Unpack
 
-from headrace_proto.v1 import request_pb2
 from headrace_proto.v1 import request_service_pb2 as wire
 
 from headrace._api.handing_over import handover_of
@@ -24,6 +23,9 @@ from headrace.fields import StartFields
 
 class StartCalls(RequestCalls):
     """Methods to start requests, and to open queues of those that run. `timeout` is in seconds."""
+
+    _open = staticmethod(open_queue)
+    _handover_of = staticmethod(handover_of)
 
     def start_request(
         self,
@@ -92,13 +94,15 @@ class StartCalls(RequestCalls):
     def _started(
         self, request: wire.StartRequestRequest, begun: float, answer: wire.StartRequestResponse
     ) -> tuple[str, ResultQueue]:
-        accepted, connection = answer.request, self._connection
-        connection.requests.started(accepted.handle)
-        handover = handover_of(connection, request, accepted, begun)
-        indices = calls.indices(accepted)
-        queues = [open_queue(connection, accepted, index, first=True, handover=handover) for index in indices]
+        accepted = answer.request
+        self._connection.requests.started(accepted.handle)
+        handover = self._handover_of(self._connection, request, accepted, begun)
+        queues = [
+            self._open(self._connection, accepted, index, first=True, handover=handover)
+            for index in calls.indices(accepted)
+        ]
         if len(queues) > 1:
-            ResultQueue.join(queues)
+            queues[0].join(queues)
         return accepted.handle, queues[0]
 
     def open_queue(
@@ -122,16 +126,11 @@ class StartCalls(RequestCalls):
         def opened(answer: wire.GetRequestResponse) -> ResultQueue:
             state = self._observed(answer).request
             info, position = calls.start_of(state, index, from_position)
-            return self._queue(state.request, index, position, info)
+            return self._open(self._connection, state.request, index, position, info, first=False)
 
         return self._quick_call(
             f"{REQUESTS}/GetRequest", request, wire.GetRequestResponse, opened, timeout, handle=handle
         )
-
-    def _queue(
-        self, accepted: request_pb2.AcceptedRequest, index: int, position: int, info: request_pb2.SequenceInfo | None
-    ) -> ResultQueue:
-        return open_queue(self._connection, accepted, index, position, info, first=False)
 
     def generate(
         self,

@@ -115,8 +115,8 @@ class Answers:
             logger.warning("could not release a request, which ends with its lease: %s", error)
 
 
-def room_of(models: Iterable[ModelInfo]) -> int:
+def slots_of(models: Iterable[ModelInfo]) -> int:
     """Return how many sequences a model's engines compute at once, at least 1."""
     running = [info.effective for info in models if info.state is ModelState.RUNNING]
-    rooms: list[int] = [effective.config["max_batch"] for effective in running if effective is not None]
-    return max(1, sum(rooms))
+    slots: list[int] = [effective.config["max_batch"] for effective in running if effective is not None]
+    return max(1, sum(slots))

@@ -13,7 +13,7 @@ from headrace._base.retry import RetryPolicy
 from headrace._streaming.result_queue import ResultQueue
 from headrace._values.refusals import invalid
 from headrace.client import Client
-from headrace.compat.answers import Answers, Piece, room_of
+from headrace.compat.answers import Answers, Piece, slots_of
 from headrace.compat.counterparts import in_their_names, not_supported
 from headrace.compat.local import name_of, open_client, run_model
 from headrace.errors import HeadraceError, InvalidRequestError
@@ -185,14 +185,14 @@ def pipeline(
     client = open_client(address, **{"retry": RetryPolicy(retry_overload=True), **options})
     try:
         name = _run(client, model_path, model_name, backend_config)
-        room = room_of(client.get_model(name))
+        slots = slots_of(client.get_model(name))
     except InvalidRequestError as error:
         client.close()
         raise in_their_names(error, (backend_config or EngineConfig).foreign) from error
     except BaseException:
         client.close()
         raise
-    return Pipeline(client, name, room, chat_template_config or ChatTemplateConfig())
+    return Pipeline(client, name, slots, chat_template_config or ChatTemplateConfig())
 
 
 def _run(client: Client, path: str, name: str | None, config: EngineConfig | None) -> str:

@@ -11,7 +11,7 @@ from functools import partial
 
 from headrace._streaming.result_queue import ResultQueue
 from headrace.client import Client
-from headrace.compat.answers import Answers, Piece, Start, room_of
+from headrace.compat.answers import Answers, Piece, Start, slots_of
 from headrace.compat.counterparts import in_their_names
 from headrace.errors import InvalidRequestError
 from headrace.types import FinishReason
@@ -89,8 +89,8 @@ class Generation:
         samples = [ReturnSample(index=index) for index in range(len(self._starts))]
         begun = [0.0] * len(samples)
         starts = [partial(_timed, start, begun, index) for index, start in enumerate(self._starts)]
-        room = room_of(await asyncio.to_thread(self._client.get_model, self._model))
-        answers = Answers(self._client, starts, room, _deliverer(arrived))
+        slots = slots_of(await asyncio.to_thread(self._client.get_model, self._model))
+        answers = Answers(self._client, starts, slots, _deliverer(arrived))
         running = len(samples)
         try:
             while running:

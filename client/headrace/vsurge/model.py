@@ -124,10 +124,7 @@ class AutoEasyDeLModelForCausalLM:
             InvalidRequestError: a value has the wrong type, or no counterpart here.
         """
         _check_dims(sharding_axis_dims)
-        if partition_axis is not None and not isinstance(partition_axis, PartitionAxis):
-            raise not_supported("partition_axis", partition_axis, "give PartitionAxis(), or leave it out")
-        if getattr(precision, "name", precision) not in (None, "DEFAULT"):
-            raise not_supported("precision", precision, "dtype says how exactly to compute: give DEFAULT")
+        _check_axis_and_precision(partition_axis, precision)
         number = _dtype("dtype", dtype)
         _check_equal("param_dtype", param_dtype, number)
         known: dict[str, Any] = {
@@ -138,9 +135,8 @@ class AutoEasyDeLModelForCausalLM:
         }
         found = {name: value for name, value in {**known, **fields}.items() if value is not None}
         # It checks names and types, before anything runs.
-        install_model(
-            "model", pretrained_model_name_or_path, engine_ids=(), no_wait=False, fields=cast(InstallFields, found)
-        )
+        checked = cast(InstallFields, found)
+        install_model("model", pretrained_model_name_or_path, engine_ids=(), no_wait=False, fields=checked)
         return Model(pretrained_model_name_or_path, found)
 
 
@@ -190,6 +186,13 @@ def _check_equal(name: str, value: Any, dtype: str | None) -> None:
     found = _dtype(name, value)
     if found not in (None, dtype):
         raise not_supported(name, value, "weights, keys and values have one format: give the same as dtype")
+
+
+def _check_axis_and_precision(partition_axis: Any, precision: Any) -> None:
+    if partition_axis is not None and not isinstance(partition_axis, PartitionAxis):
+        raise not_supported("partition_axis", partition_axis, "give PartitionAxis(), or leave it out")
+    if getattr(precision, "name", precision) not in (None, "DEFAULT"):
+        raise not_supported("precision", precision, "dtype says how exactly to compute: give DEFAULT")
 
 
 def _check_dims(dims: Sequence[int]) -> None:

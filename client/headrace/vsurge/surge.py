@@ -33,6 +33,8 @@ _UNMATCHED: Mapping[str, tuple[tuple[Any, ...], str]] = {
 }
 _PROBE = "The wheel turns: 1234.5 – é 水 🙂\n  two  spaces"
 
+_ONE_PREFILL = "prompts share the tokens of a step: leave it out"
+
 
 class vSurge(RefusedNames, Closing):  # noqa: N801
     """Generates text with one model. Made by `from_model`.
@@ -103,8 +105,7 @@ class vSurge(RefusedNames, Closing):  # noqa: N801
         if not isinstance(model, Model):
             raise invalid("model", model, "what AutoEasyDeLModelForCausalLM.from_pretrained returned")
         if max_concurrent_prefill not in (None, 1):
-            advice = "prompts share the tokens of a step: leave it out"
-            raise not_supported("max_concurrent_prefill", max_concurrent_prefill, advice)
+            raise not_supported("max_concurrent_prefill", max_concurrent_prefill, _ONE_PREFILL)
         given = {
             "max_batch": max_concurrent_decodes, "max_prefill_tokens": max_prefill_length, "max_length": max_length,
             "default_seed": seed,

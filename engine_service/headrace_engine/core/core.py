@@ -30,13 +30,13 @@ from headrace_engine.core.runner import Runner, Sampled
 from headrace_engine.core.scheduling.drafters import Drafter, drafter_for
 from headrace_engine.core.scheduling.drafting import Drafting
 from headrace_engine.core.scheduling.pace import Pace
-from headrace_engine.core.scheduling.schedule import LaunchedStep, Limits, Row, Schedule
+from headrace_engine.core.scheduling.schedule import LaunchedStep, Limits, Schedule
 from headrace_engine.core.scheduling.scheduler import Scheduler
 from headrace_engine.core.speculation.row_costs import RowCosts
 from headrace_engine.core.steps.executor import Executor
 from headrace_engine.core.steps.outcome import Outcome
 from headrace_engine.guided.guide import Guide
-from headrace_engine.messages import Pong, RunnerSizes, StepBegun
+from headrace_engine.messages import Pong, RunnerSizes
 from headrace_engine.result_types import FinishReason
 
 
@@ -82,7 +82,6 @@ class Core:
         self._outcome = Outcome(self._scheduler, link)
         self._in_flight: LaunchedStep | None = None
         self._finished_at = 0.0
-        self._announced: dict[int, None] = {}
         self._group: list[AddSequence] = []
         self._stopped = False
 
@@ -205,19 +204,10 @@ class Core:
             self._scheduler.expire_cached(started, self._ttl)
         schedule = self._scheduler.schedule()
         self._outcome.report_interrupted(schedule.interrupted)
-        self._report_step(schedule.rows)
+        self._outcome.report_begun(schedule.rows, self._in_flight)
         self._executor.copy(schedule.copies)
         steps = schedule.steps()
         return LaunchedStep(schedule, steps, self._executor.launch(steps), started)
-
-    def _report_step(self, rows: list[Row]) -> None:
-        """Send StepBegun before a step is computed, if its sequences are not those of the step before."""
-        if rows:
-            in_flight = [] if self._in_flight is None else self._in_flight.live_rows
-            keys = dict.fromkeys(row.sequence.key for row in (*in_flight, *rows))
-            if keys != self._announced:
-                self._announced = keys
-                self._link.send(StepBegun(list(keys)))
 
     def _finish(self, ahead: LaunchedStep | None = None) -> None:
         """Wait for the in-flight step, if there is one, apply its results and publish them.

@@ -53,12 +53,12 @@ async def run_serializer(plan: SerializePlan) -> AsyncGenerator[ModelProgress | 
     """
     loop, answers = asyncio.get_running_loop(), asyncio.Queue[_Answer | None]()
 
-    def tell(answer: _Answer | None) -> None:
+    def report(answer: _Answer | None) -> None:
         with suppress(RuntimeError):  # The loop is closed: nobody listens any more.
             loop.call_soon_threadsafe(answers.put_nowait, answer)
 
     child = _Child(plan)
-    threading.Thread(target=child.run, args=(tell,), name="headrace-serialize", daemon=True).start()
+    threading.Thread(target=child.run, args=(report,), name="headrace-serialize", daemon=True).start()
     try:
         while (answer := await answers.get()) is not None:
             if answer.error:
@@ -85,7 +85,7 @@ class _Child:
         self._ended = False
         self._lock = threading.Lock()
 
-    def run(self, tell: Callable[[_Answer | None], None]) -> None:
+    def run(self, report: Callable[[_Answer | None], None]) -> None:
         """Start the process, and pass its answers on; None: there are no more."""
         pipe = subprocess.PIPE
         try:
@@ -100,9 +100,9 @@ class _Child:
                     process.stdin.write(msgspec.json.encode(self._plan) + b"\n")
                     process.stdin.flush()
                 for line in process.stdout:
-                    tell(_DECODER.decode(line))
+                    report(_DECODER.decode(line))
         finally:
-            tell(None)
+            report(None)
 
     def end(self) -> None:
         """Have the process end; it deletes what it has not finished."""

@@ -38,7 +38,7 @@ class Serialization:
         outcomes = await ask_each(engines, self._follow)
         answers(outcomes)
         for outcome in outcomes:
-            await self._tell(outcome)
+            await self._report(outcome)
 
     async def _follow(self, engine: Engine) -> bool:
         async with aclosing(self._forward.stream(engine, engine.models.SerializeModel, self._request)) as steps:
@@ -47,7 +47,7 @@ class Serialization:
                 await self._write(step)
         return True
 
-    async def _tell(self, outcome: Outcome[bool]) -> None:
+    async def _report(self, outcome: Outcome[bool]) -> None:
         if outcome.error is not None:
             await self._write(wire.SerializeModelResponse(engine=outcome.engine.name, failure=outcome.error.status))
 

@@ -40,7 +40,7 @@ class LogBudget:
         self._lock = threading.Lock()
         self._kinds: dict[Hashable, _Kind] = {}
         self._parties: OrderedDict[Hashable, _Kind] = OrderedDict()
-        self._told: OrderedDict[Hashable, float] = OrderedDict()
+        self._logged: OrderedDict[Hashable, float] = OrderedDict()
 
     def spend(self, kind: Hashable, about: str = "", party: str = "") -> int | None:
         """Take one line of a kind from the budget.
@@ -62,13 +62,13 @@ class LogBudget:
 
     def _spend(self, kind: Hashable, about: str, party: str, now: float) -> int | None:
         budget = self._kinds.setdefault(kind, _Kind(now))
-        repeated = about and now - self._told.get((kind, about), -math.inf) < REPEAT_SECONDS
+        repeated = about and now - self._logged.get((kind, about), -math.inf) < REPEAT_SECONDS
         if repeated or (party and self._of_party((kind, party), now).spend(now) is None):
             budget.leave_out()
             return None
         omitted = budget.spend(now)
         if about and omitted is not None:
-            _remember(self._told, (kind, about), now)
+            _remember(self._logged, (kind, about), now)
         return omitted
 
     def _of_party(self, who: Hashable, now: float) -> _Kind:

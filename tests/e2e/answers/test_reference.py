@@ -95,10 +95,10 @@ def test_what_is_told_of_prompts_and_tokens(backend: str, folder: Path, prompts:
                 rows += zip(one.ids_from_generate, one.tensors_from_model_inference, strict=False)
             if rows:
                 piece = client.get_request(queue.handle, prompt_logprobs_from=0).prompt_logprobs
-                _compare_told(folder, prompt, [token for token, _ in rows], piece, [row for _, row in rows])
+                _compare_reported(folder, prompt, [token for token, _ in rows], piece, [row for _, row in rows])
 
 
-def _compare_told(folder: Path, prompt: list[int], ids: list[int], piece: Any, rows: list[dict[str, Any]]) -> None:
+def _compare_reported(folder: Path, prompt: list[int], ids: list[int], piece: Any, rows: list[dict[str, Any]]) -> None:
     """`hidden_states[-1]` has gone through the final norm: the head makes the logits of it."""
     from transformers import AutoModelForCausalLM
 

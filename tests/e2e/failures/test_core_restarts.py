@@ -58,7 +58,7 @@ def start_all(client: Client, *, wait: bool = True) -> list[object]:
     return list(queues)
 
 
-def told_of_all(client: Client, queues: list[object]) -> list[tuple[object, list[bytes]]]:
+def details_of_all(client: Client, queues: list[object]) -> list[tuple[object, list[bytes]]]:
     """What was told of each prompt that asked, and the hidden states of each token; the queues are read by this."""
     answers = []
     for queue, config in zip(queues, ANSWERS, strict=True):
@@ -110,7 +110,7 @@ def test_bc175_a_killed_core_is_replaced_and_answers_are_whole(tiny: Path, tmp_p
             assert all(queue.RequestStatInfo()["preemptions"] == 0 for queue in queues)  # type: ignore[attr-defined]
             assert {len(ids) for ids, _ in undisturbed} == {LENGTH}
             again = [client.open_queue(queue.handle) for queue in queues]  # type: ignore[attr-defined]
-            assert told_of_all(client, again) == told_of_all(client, start_all(client))
+            assert details_of_all(client, again) == details_of_all(client, start_all(client))
             assert "".join(client.generate("tiny", "Hello", max_new_tokens=4, ignore_eos=True))
 
 

@@ -141,15 +141,15 @@ def test_all_swapped_out_blocks_leave_before_any_return(model_path: Path, mode: 
     for ids, block in zip(prompts, (1, 2, 3), strict=True):
         runner.run([SequenceStep(ids, 0, (block,))])
 
-    def told(blocks: tuple[int, ...]) -> list[Sampled]:
+    def computed(blocks: tuple[int, ...]) -> list[Sampled]:
         return [runner.run([SequenceStep([7], 16, (block, 0), GREEDY)])[0] for block in blocks]
 
-    before = told((1, 2, 3))
+    before = computed((1, 2, 3))
     assert len({sampled.logprob for sampled in before}) == 3
     runner.copy_blocks(BlockCopies(to_host=[(1, 0)]))
     runner.copy_blocks(BlockCopies(to_host=[(2, 1), (3, 2)], to_pool=[(0, 2), (2, 9)]))
     runner.copy_blocks(BlockCopies(to_pool=[(1, 1)]))
-    assert told((2, 1, 9)) == before
+    assert computed((2, 1, 9)) == before
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ class KnowingDrafter:
         self.answers: dict[int, list[int]] = {}
         self.drafted = 0
 
-    def tell(self, rig: Rig, key: int) -> None:
+    def learn(self, rig: Rig, key: int) -> None:
         """Learn what a sequence of a simulated core generates."""
         self.answers[key] = expected(rig.requests[key])
 

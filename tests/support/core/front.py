@@ -26,7 +26,7 @@ class Front:
     def __init__(self) -> None:
         self.messages: list[CoreMessage] = []
         self.lost: list[str] = []
-        self._told = asyncio.Event()
+        self._news = asyncio.Event()
         self.links: list[CoreLink] = []
 
     def launch(self, launcher: CoreLauncher, plan: CorePlan | None = None) -> CoreLink:
@@ -35,10 +35,10 @@ class Front:
 
     async def until(self, condition: Callable[[], Any]) -> None:
         """Wait until a condition on the messages holds."""
-        async with ends(f"{self.messages[-3:]} are the last that were told, and {self.lost}"):
+        async with ends(f"{self.messages[-3:]} are the last messages, and {self.lost}"):
             while not condition():
-                self._told.clear()
-                await self._told.wait()
+                self._news.clear()
+                await self._news.wait()
 
     async def ready(self) -> None:
         await self.until(lambda: any(isinstance(message, CoreReady) for message in self.messages))
@@ -54,11 +54,11 @@ class Front:
 
     def _receive(self, message: CoreMessage) -> None:
         self.messages.append(message)
-        self._told.set()
+        self._news.set()
 
     def _lose(self, reason: str) -> None:
         self.lost.append(reason)
-        self._told.set()
+        self._news.set()
 
 
 def in_process(mode: str = "plain", grace: float = 30.0) -> Callable[..., ProcessLink]:

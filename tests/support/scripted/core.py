@@ -22,7 +22,7 @@ class ScriptedCore:
     """One launched core, and the link to it. Satisfies the contract of `CoreLink`.
 
     Attributes:
-        told: set when it got a command.
+        commanded: set when it got a command.
         killed: it was ordered to end at once.
         answers: it answers pings, in the next turn of the event loop.
     """
@@ -32,7 +32,7 @@ class ScriptedCore:
     ) -> None:
         self.plan = plan
         self.commands: list[CoreCommand] = []
-        self.told = asyncio.Event()
+        self.commanded = asyncio.Event()
         self.killed = False
         self.answers = True
         self.closing = False
@@ -55,7 +55,7 @@ class ScriptedCore:
                 asyncio.get_running_loop().call_soon(self._receive, Pong(message.number))
             return
         self.commands.append(message)
-        self.told.set()
+        self.commanded.set()
 
     def kill(self) -> None:
         self.killed = True

@@ -41,7 +41,7 @@ class SessionAnswers(Known):
         log.ended = end
         self.note()
 
-    def tell_load(self, model_name: str = "smol", **figures: Any) -> None:
+    def send_load(self, model_name: str = "smol", **figures: Any) -> None:
         """Report a model's load to all sessions that requested it."""
         for side in self.sessions:
             if side.open:

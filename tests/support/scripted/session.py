@@ -140,12 +140,12 @@ class _Player:
             handle=attach.handle, index=attach.index, from_position=attach.from_position, owner=attach.owner
         )
         steps = self._script.next_steps(request)
-        self._tell_attached(steps)
+        self._send_attached(steps)
         if not all(self._step(step) for step in steps):
             return
         self._refuse(status_pb2.Status(code=14, message="the steps are over"))
 
-    def _tell_attached(self, steps: list[Any]) -> None:
+    def _send_attached(self, steps: list[Any]) -> None:
         """Acknowledge the attach, if the checksum up to its position is known."""
         begin = self._attach.from_position
         known = [0] if begin == 0 else []
@@ -161,7 +161,7 @@ class _Player:
     def _step(self, step: Any) -> bool:
         """Play a step. Return False if it was the last."""
         if isinstance(step, Message):
-            return self._tell(step)
+            return self._send_news(step)
         if isinstance(step, Exception):
             self._refuse(status_pb2.Status(code=2, message=f"Exception iterating responses: {step}"))
             return False
@@ -183,7 +183,7 @@ class _Player:
         self._count_out()
         self._send(session_pb2.SessionResponse(errors=[error]))
 
-    def _tell(self, response: Any) -> bool:
+    def _send_news(self, response: Any) -> bool:
         with self._lock:
             if response.HasField("elements"):
                 self._waiting.append(response.elements)
@@ -204,9 +204,9 @@ class _Player:
         answer = session_pb2.SessionResponse()
         while self._waiting and self._position < self._limit and not self._gone.is_set():
             part = self._waiting.pop(0)
-            room = self._limit - self._position
-            if len(part.token_ids) > room:
-                first, rest = _split(part, room)
+            left = self._limit - self._position
+            if len(part.token_ids) > left:
+                first, rest = _split(part, left)
                 self._waiting.insert(0, rest)
                 part = first
             self._add_row(answer.step, part)

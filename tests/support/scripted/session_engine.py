@@ -55,7 +55,7 @@ class Channel:
     answered: bool = False
     status: int = INIT
     ended: bool = False
-    closed_told: bool = False
+    closed_sent: bool = False
 
     @property
     def limit(self) -> int:
@@ -105,7 +105,7 @@ class EngineSide:
             if channel is not None:
                 assert channel.acked <= ack.position <= channel.position, ack
                 assert ack.HasField("window")
-                channel.acked, channel.window, channel.closed_told = ack.position, ack.window, False
+                channel.acked, channel.window, channel.closed_sent = ack.position, ack.window, False
         if request.HasField("ping"):
             self.pings.append(request.ping.number)
             self._pong = request.ping.number if self._pongs else None
@@ -136,7 +136,7 @@ class EngineSide:
                 del self.channels[channel.number]
                 text.errors.append(_error(channel.number, channel.handle, channel.index, "UNKNOWN_REQUEST"))
             else:
-                self._tell(channel, text)
+                self._send_news(channel, text)
         while self._errors:
             text.errors.append(self._errors.popleft())
         while self.wants_load and self.loads:
@@ -148,7 +148,7 @@ class EngineSide:
             self.closing = False
         return text if text.ByteSize() else None
 
-    def _tell(self, channel: Channel, text: wire.SessionResponse) -> None:
+    def _send_news(self, channel: Channel, text: wire.SessionResponse) -> None:
         log = channel.log
         if not channel.answered:
             channel.answered, channel.status = True, log.status
@@ -167,8 +167,8 @@ class EngineSide:
         if log.ended and not channel.ended:
             channel.ended = True
             text.ends.add(channel=channel.number, end=log.end())
-        if channel.position >= channel.limit and not channel.closed_told:
-            channel.closed_told = True
+        if channel.position >= channel.limit and not channel.closed_sent:
+            channel.closed_sent = True
             text.windows.add(
                 channel=channel.number,
                 position=channel.position,

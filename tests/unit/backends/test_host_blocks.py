@@ -49,7 +49,7 @@ def fill(runner: Runner, ids: list[int], blocks: list[int]) -> None:
     runner.run([SequenceStep(ids, 0, blocks)])
 
 
-def told(runner: Runner, ids: list[int], blocks: list[int]) -> Sampled:
+def computed(runner: Runner, ids: list[int], blocks: list[int]) -> Sampled:
     """What comes after ids of which all but the last are in the blocks."""
     [drawn] = runner.run([SequenceStep(ids[-1:], len(ids) - 1, blocks, GREEDY)])
     return drawn
@@ -62,12 +62,12 @@ def test_what_left_the_pool_comes_back_bit_for_bit(opened: Open, mode: KvCacheMo
     runner = allocated(opened(kv_cache_mode=mode, dtype=dtype, num_host_blocks=5))
     ids, others = random_ids(33, seed=1), random_ids(32, seed=2)
     fill(runner, ids[:32], [3, 7])
-    before = told(runner, ids, [3, 7, 0])
+    before = computed(runner, ids, [3, 7, 0])
     runner.copy_blocks(BlockCopies(to_host=[(7, 0), (3, 4)]))
     fill(runner, others, [3, 7])
-    assert told(runner, ids, [3, 7, 0]) != before
+    assert computed(runner, ids, [3, 7, 0]) != before
     runner.copy_blocks(BlockCopies(to_pool=[(0, 3), (4, 11)]))
-    assert told(runner, ids, [11, 3, 0]) == before
+    assert computed(runner, ids, [11, 3, 0]) == before
 
 
 def test_all_that_leaves_does_so_before_anything_comes_back(opened: Open) -> None:
@@ -76,11 +76,11 @@ def test_all_that_leaves_does_so_before_anything_comes_back(opened: Open) -> Non
     prompts = [random_ids(17, seed=seed) for seed in range(3)]
     for ids, block in zip(prompts, (1, 2, 3), strict=True):
         fill(runner, ids[:16], [block])
-    before = [told(runner, ids, [block, 0]) for ids, block in zip(prompts, (1, 2, 3), strict=True)]
+    before = [computed(runner, ids, [block, 0]) for ids, block in zip(prompts, (1, 2, 3), strict=True)]
     runner.copy_blocks(BlockCopies(to_host=[(1, 0)]))
     runner.copy_blocks(BlockCopies(to_host=[(2, 1), (3, 2)], to_pool=[(0, 2), (2, 9)]))
     runner.copy_blocks(BlockCopies(to_pool=[(1, 1)]))
-    assert [told(runner, ids, [block, 0]) for ids, block in zip(prompts, (2, 1, 9), strict=True)] == before
+    assert [computed(runner, ids, [block, 0]) for ids, block in zip(prompts, (2, 1, 9), strict=True)] == before
 
 
 def test_any_number_of_blocks_is_copied_in_the_room_there_is(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,11 +88,11 @@ def test_any_number_of_blocks_is_copied_in_the_room_there_is(opened: Open, monke
     runner = allocated(opened(num_host_blocks=7, dtype=ComputeDtype.FLOAT32))
     ids = random_ids(50, seed=1)
     fill(runner, ids[:48], [2, 5, 8])
-    before = told(runner, ids, [2, 5, 8, 0])
+    before = computed(runner, ids, [2, 5, 8, 0])
     runner.copy_blocks(BlockCopies(to_host=[(block, block - 2) for block in (2, 3, 5, 7, 8)]))
     fill(runner, random_ids(48, seed=2), [2, 5, 8])
     runner.copy_blocks(BlockCopies(to_pool=[(0, 10), (3, 9), (6, 11), (1, 4), (5, 6)]))
-    assert told(runner, ids, [10, 9, 11, 0]) == before
+    assert computed(runner, ids, [10, 9, 11, 0]) == before
 
 
 def test_nothing_is_allocated_while_blocks_are_copied(opened: Open, backend: str) -> None:

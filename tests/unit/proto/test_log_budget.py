@@ -72,4 +72,4 @@ def test_what_lines_were_about_is_forgotten_one_day() -> None:
         assert budget.spend("refused", f"h{number}") is not None
     assert budget.spend("refused", f"h{REMEMBERED}") is None
     assert budget.spend("refused", "h0") is not None
-    assert len(budget._told) == REMEMBERED
+    assert len(budget._logged) == REMEMBERED

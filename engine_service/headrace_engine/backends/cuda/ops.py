@@ -13,7 +13,7 @@ from headrace_engine.backends.cuda.device.flash import FlashPrefill
 from headrace_engine.backends.cuda.device.pool import KvPool
 from headrace_engine.backends.cuda.weights.fused import spanning
 from headrace_engine.backends.cuda.weights.quantized import QuantizedProducts, QuantizedWeight
-from headrace_engine.backends.cuda.weights.row_products import RowQuantizedWeight
+from headrace_engine.backends.cuda.weights.together import Weight, together
 from headrace_engine.backends.torch.ops import head_normed, scaled
 from headrace_engine.backends.torch.rope import Positions
 from headrace_engine.errors import Internal
@@ -23,19 +23,8 @@ from headrace_engine.models.spec import DecoderSpec, QkNorm
 from headrace_engine.native import Dtype, Gate
 from headrace_engine.native.abi import AppendKv, DecodeAttention, GatedRows, GatherRows, PrefillAttention, RmsNorm
 
-Weight = Tensor | QuantizedWeight | RowQuantizedWeight
-
 SPLIT_TOKENS = 512
 """Tokens of a sequence per group of threads: fixed, so that a row's bits do not depend on its neighbours."""
-
-
-def together(weights: Sequence[Weight]) -> tuple[Weight, Sequence[int]] | None:
-    """Return the matrix that all of these are parts of, and the outputs of each; None: there is no such matrix."""
-    first = weights[0]
-    if isinstance(first, QuantizedWeight | RowQuantizedWeight):
-        return (first, first.sizes) if all(weight is first for weight in weights) else None
-    numbers = [weight for weight in weights if isinstance(weight, Tensor)]
-    return (spanning(numbers), [len(part) for part in numbers]) if len(numbers) == len(weights) else None
 
 
 class CudaOps:

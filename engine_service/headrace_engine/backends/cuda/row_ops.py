@@ -8,13 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headrace_engine.backends.cuda.ops import CudaOps, Weight
+from headrace_engine.backends.cuda.ops import CudaOps
 from headrace_engine.backends.cuda.weights.row_products import (
     CodeProducts,
     QuantizedRows,
     RowProducts,
     RowQuantizedWeight,
 )
+from headrace_engine.backends.cuda.weights.together import Weight
 from headrace_engine.native import Dtype, Gate
 from headrace_engine.native.abi import GatedRows, RmsNormCodes
 

@@ -35,13 +35,13 @@ class Container:
     def __init__(self, path: Path, names: Sequence[str]) -> None:
         self._path, self._part = path, path.with_name(f"{path.name}.part")
         self._entries: dict[str, Any] = {}
-        self._room = -(-sum(len(json.dumps(name)) + _ENTRY for name in names) // 8) * 8 + 8
+        self._header_bytes = -(-sum(len(json.dumps(name)) + _ENTRY for name in names) // 8) * 8 + 8
         self._end = 0
         self._file = create_regular(self._part)
         try:
             self._lock()
             self._file.truncate(0)
-            self._file.seek(_LENGTH.size + self._room)
+            self._file.seek(_LENGTH.size + self._header_bytes)
         except BaseException:
             self._file.close()
             raise
@@ -59,13 +59,13 @@ class Container:
     def header(self) -> bytes:
         """Return the header, with blanks up to the room for it."""
         header = json.dumps(self._entries).encode()
-        assert len(header) <= self._room
-        return header.ljust(self._room)
+        assert len(header) <= self._header_bytes
+        return header.ljust(self._header_bytes)
 
     def commit(self) -> None:
         """Write the header, and give the file its name."""
         self._file.seek(0)
-        self._file.write(_LENGTH.pack(self._room) + self.header())
+        self._file.write(_LENGTH.pack(self._header_bytes) + self.header())
         self._file.flush()
         os.fsync(self._file.fileno())
         self._part.replace(self._path)

@@ -44,7 +44,7 @@ class Drafting:
         counts = best_counts(likelihoods, most, self._costs)
         for row, guess, count in zip(schedule.rows, guesses, counts, strict=True):
             if count:
-                row.drafts = list(guess.ids[: tables.make_room(row.sequence, count, reserve)])
+                row.drafts = list(guess.ids[: tables.reserve_blocks(row.sequence, count, reserve)])
 
     def _guess(self, sequence: Sequence) -> Guess:
         if not sequence.may_draft:

@@ -97,7 +97,7 @@ class BlockTables:
         """Give a sequence blocks for the ids that have none."""
         sequence.blocks += self._pool.allocate(self._missing_blocks(sequence))
 
-    def make_room(self, sequence: Sequence, wanted: int, reserve: int) -> int:
+    def reserve_blocks(self, sequence: Sequence, wanted: int, reserve: int) -> int:
         """Return for how many drafted ids after its own, at most `wanted`, a sequence has blocks.
 
         It is given more while `reserve` blocks are left over; it never holds more than its longest text takes.

@@ -9,13 +9,13 @@ from headrace_proto.pure.faults import is_fault
 
 from headrace_engine.core.link import Link
 from headrace_engine.core.runner import PromptLogprobs, Sampled
-from headrace_engine.core.scheduling.schedule import Row, Schedule
+from headrace_engine.core.scheduling.schedule import LaunchedStep, Row, Schedule
 from headrace_engine.core.scheduling.scheduler import Scheduler
 from headrace_engine.core.scheduling.sequence import Sequence
 from headrace_engine.core.steps.step_output import prompt_piece, step_output
 from headrace_engine.errors import in_words
 from headrace_engine.guided.guide import Guide, GuideFailed
-from headrace_engine.messages import Drafts, Ended, PooledPiece, PromptPiece
+from headrace_engine.messages import Drafts, Ended, PooledPiece, PromptPiece, StepBegun
 from headrace_engine.result_types import FinishReason
 from headrace_engine.stat_types import CoreStat
 
@@ -37,6 +37,7 @@ class Outcome:
         self._drafts: list[Drafts] = []
         self._ended: list[Ended] = []
         self._published = CoreStat()
+        self._begun: dict[int, None] = {}
 
     @property
     def pending(self) -> bool:
@@ -59,6 +60,15 @@ class Outcome:
     def report_interrupted(self, keys: Iterable[int]) -> None:
         """Report sequences that the scheduler has ended."""
         self._ended += [Ended(key, FinishReason.INTERRUPTED) for key in keys]
+
+    def report_begun(self, rows: list[Row], in_flight: LaunchedStep | None) -> None:
+        """Send StepBegun before a step is computed, if its sequences are not those of the step before."""
+        if rows:
+            live = [] if in_flight is None else in_flight.live_rows
+            keys = dict.fromkeys(row.sequence.key for row in (*live, *rows))
+            if keys != self._begun:
+                self._begun = keys
+                self._link.send(StepBegun(list(keys)))
 
     def apply(self, rows: list[Row], results: list[Sampled | None]) -> None:
         """Apply the results of a step's rows, `Row.width` for each.

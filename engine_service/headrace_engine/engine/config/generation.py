@@ -179,8 +179,8 @@ def _upper_lengths(sent: GenerationConfig, defaults: GenerationConfig, limits: L
     if max_length <= prompt:
         text = f"leaves no room: the prompt has {prompt} tokens, so at least {prompt + 1} is needed"
         _refuse("max_length", f"= {max_length} {text}", "PROMPT_TOO_LONG")
-    room = engine - prompt
-    wanted = sent.max_new_tokens or defaults.max_new_tokens or room
+    left = engine - prompt
+    wanted = sent.max_new_tokens or defaults.max_new_tokens or left
     return max_length, min(wanted, max_length - prompt)
 
 

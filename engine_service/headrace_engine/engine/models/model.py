@@ -39,10 +39,8 @@ class Model:
         self.effective = EffectiveConfig(config)
         self.outputs = Outputs(context.clock, history)
         self._context = context
-        limit = context.options.core_ping_limit
-        self._core = CoreClient(
-            context.launcher, self.outputs, self._report, lambda loss: self._recovery.begin(loss), limit
-        )
+        launcher, limit = context.launcher, context.options.core_ping_limit
+        self._core = CoreClient(launcher, self.outputs, self._report, lambda loss: self._recovery.begin(loss), limit)
         calls = self._launch, self._core_changed, self._core_given_up
         self._recovery = Recovery(self._core, self.outputs, context.clock, *calls)
         self._progress: ModelProgress | None = None

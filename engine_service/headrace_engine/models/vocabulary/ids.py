@@ -68,8 +68,8 @@ def _disagreement(
             yield f"{source} names {_list(absent)} as end: the tokenizer and the model do not both have it"
     first, *others = named.values()
     if any(set(ids) - set(first) for ids in others):
-        told = ", ".join(f"{_list(ids)} by {source}" for source, ids in named.items())
-        yield f"the model's files name different ends: {told}; any of {_list(ends)} ends a request"
+        listed = ", ".join(f"{_list(ids)} by {source}" for source, ids in named.items())
+        yield f"the model's files name different ends: {listed}; any of {_list(ends)} ends a request"
 
 
 def _list(ids: Collection[int]) -> str:

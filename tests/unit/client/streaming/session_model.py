@@ -37,9 +37,9 @@ class Channel:
     position: int
     acked: int
     limit: int
-    told_attached: bool = False
-    told_end: bool = False
-    told_hold: bool = False
+    sent_attached: bool = False
+    sent_end: bool = False
+    sent_hold: bool = False
 
 
 @dataclass
@@ -76,7 +76,7 @@ class ModelServer:
             if channel is not None:
                 assert channel.acked <= ack.position <= channel.position
                 channel.acked, channel.limit = ack.position, ack.position + ack.window
-                channel.told_hold = False
+                channel.sent_hold = False
 
     def say(self, most: int) -> session_pb2.SessionResponse:
         """All news, at most so many tokens a channel."""
@@ -87,21 +87,21 @@ class ModelServer:
                 status = status_pb2.Status(code=14, message="the engine cannot be reached.")
                 answer.errors.add(channel=channel.number, handle=channel.handle, status=status)
             else:
-                self._tell(channel, answer, most)
+                self._send_news(channel, answer, most)
         return answer
 
     def hold(self, handle: str) -> None:
         """Closes the windows of a sequence, as a gateway does for a client that is slow to take what it is sent."""
         for channel in self.channels.values():
-            if channel.handle == handle and channel.told_attached:
+            if channel.handle == handle and channel.sent_attached:
                 channel.limit = channel.position
-                channel.told_hold = False
+                channel.sent_hold = False
 
-    def _tell(self, channel: Channel, answer: session_pb2.SessionResponse, most: int) -> None:
+    def _send_news(self, channel: Channel, answer: session_pb2.SessionResponse, most: int) -> None:
         log = self.logs[channel.handle]
         begin = channel.position
-        if not channel.told_attached:
-            channel.told_attached = True
+        if not channel.sent_attached:
+            channel.sent_attached = True
             answer.attached.add(
                 channel=channel.number,
                 position=begin,
@@ -119,11 +119,11 @@ class ModelServer:
             step.texts.append(text_of(log.ids[begin:end]))
             step.checksums.append(crc(log.ids[:end]))
             channel.position = end
-        if log.ended and not channel.told_end:
-            channel.told_end = True
+        if log.ended and not channel.sent_end:
+            channel.sent_end = True
             answer.ends.add(channel=channel.number, end=log.end)
-        if channel.position >= channel.limit and not channel.told_hold and channel.position < log.length:
-            channel.told_hold = True
+        if channel.position >= channel.limit and not channel.sent_hold and channel.position < log.length:
+            channel.sent_hold = True
             answer.windows.add(
                 channel=channel.number,
                 position=channel.position,

@@ -99,9 +99,9 @@ def test_columns_that_do_not_fit_fail_the_stream_and_are_final() -> None:
         rig.session.receive(message)
     assert rig.session.broken(caught.value) is None
     for number in range(2):
-        with pytest.raises(InternalServerError) as told:
+        with pytest.raises(InternalServerError) as caught:
             rig.read(number)
-        assert told.value.request_id == f"e/i/{number}"
+        assert caught.value.request_id == f"e/i/{number}"
 
 
 def test_a_refused_session_fails_all_readers_and_is_retried() -> None:

@@ -36,9 +36,9 @@ class Rig:
         self.wire = Wire()
         self.link = PacedLink(self.wire, interval, lambda: self.now)
         self.link.send(output(1, 2))
-        self.told()
+        self.sent()
 
-    def told(self) -> list[CoreMessage]:
+    def sent(self) -> list[CoreMessage]:
         """What came since the last look, which came at once."""
         came, self.wire.came = self.wire.came, []
         assert len(came) <= 1
@@ -57,23 +57,23 @@ def rig() -> Rig:
 def test_tokens_within_the_interval_wait_for_the_next_step(rig: Rig) -> None:
     steps = [output(1, 2), output(1, 2), output(1)]
     for step, passed in zip(steps, (INTERVAL / 2, INTERVAL / 4, INTERVAL / 4), strict=True):
-        assert rig.told() == []
+        assert rig.sent() == []
         rig.now += passed
         rig.link.send(step)
-    assert rig.told() == steps
+    assert rig.sent() == steps
 
 
 def test_a_step_longer_than_the_interval_is_sent_at_once(rig: Rig) -> None:
     for _ in range(3):
         rig.now += INTERVAL + MOMENT
         rig.link.send(output(1, 2))
-        assert rig.told() == [output(1, 2)]
+        assert rig.sent() == [output(1, 2)]
 
 
 def test_the_first_token_of_a_sequence_takes_along_what_waits(rig: Rig) -> None:
     rig.link.send(output(1, 2))
     rig.link.send(output(1, 2, 3))
-    assert rig.told() == [output(1, 2), output(1, 2, 3)]
+    assert rig.sent() == [output(1, 2), output(1, 2, 3)]
 
 
 @pytest.mark.parametrize(
@@ -89,44 +89,44 @@ def test_the_first_token_of_a_sequence_takes_along_what_waits(rig: Rig) -> None:
 def test_what_is_more_than_tokens_never_waits(rig: Rig, news: dict[str, object]) -> None:
     rig.link.send(output(1, 2))
     rig.link.send(output(1, 2, **news))
-    assert rig.told() == [output(1, 2), output(1, 2, **news)]
+    assert rig.sent() == [output(1, 2), output(1, 2, **news)]
 
 
 @pytest.mark.parametrize("message", [Pong(3), StepBegun([1, 2, 3])], ids=lambda message: type(message).__name__)
 def test_every_other_message_goes_at_once_and_in_order(rig: Rig, message: CoreMessage) -> None:
     rig.link.send(output(1, 2))
     rig.link.send(message)
-    assert rig.told() == [output(1, 2), message]
+    assert rig.sent() == [output(1, 2), message]
 
 
 def test_a_late_landing_step_does_not_wait_for_new_sequences(rig: Rig) -> None:
     """Their prompts may take long. Where nobody is new it is a step like others."""
     rig.link.send(StepBegun([1]))
-    assert rig.told() == [StepBegun([1])]
+    assert rig.sent() == [StepBegun([1])]
     rig.link.send(output(1, 2))
-    assert rig.told() == []
+    assert rig.sent() == []
     rig.link.send(StepBegun([1, 2, 3]))
-    assert rig.told() == [output(1, 2), StepBegun([1, 2, 3])]
+    assert rig.sent() == [output(1, 2), StepBegun([1, 2, 3])]
     rig.link.send(output(1, 2))
-    assert rig.told() == [output(1, 2)]
+    assert rig.sent() == [output(1, 2)]
 
 
 def test_nothing_waits_while_there_is_nothing_to_compute(rig: Rig) -> None:
     rig.link.send(output(1, 2))
     assert rig.link.receive(block=False) == [Ping(1)]
-    assert rig.told() == []
+    assert rig.sent() == []
     assert rig.link.receive(block=True) == [Ping(1)]
-    assert rig.told() == [output(1, 2)]
+    assert rig.sent() == [output(1, 2)]
 
 
 def test_gauges_of_a_step_without_tokens_are_told_at_once(rig: Rig) -> None:
     """None may follow for long: the core waits for guides, and for nobody's word."""
     rig.link.send(output(stat=CoreStat(waiting=1)))
-    assert rig.told() == [output(stat=CoreStat(waiting=1))]
+    assert rig.sent() == [output(stat=CoreStat(waiting=1))]
 
 
 def test_without_an_interval_every_step_is_told() -> None:
     rig = Rig(interval=0.0)
     for _ in range(3):
         rig.link.send(output(1, 2))
-        assert rig.told() == [output(1, 2)]
+        assert rig.sent() == [output(1, 2)]

@@ -13,7 +13,7 @@ from support.core.simulated import expected_scores
 from unit.core.scheduling.grouped import PROMPT, add_group
 
 
-def told(top: int | None) -> list[tuple[float, list[int]]]:
+def prompt_rows(top: int | None) -> list[tuple[float, list[int]]]:
     """What is to be told of PROMPT."""
     return [] if top is None else expected_scores(PROMPT, top)
 
@@ -59,7 +59,7 @@ def test_what_a_leader_can_tell_no_more_another_one_tells() -> None:
     rig.run()
     assert rig.ended[first].error
     assert all(rig.is_complete(key) for key in others)
-    assert rig.prompt_logprobs == {first: told(1)[:28], others[0]: told(1)}
+    assert rig.prompt_logprobs == {first: prompt_rows(1)[:28], others[0]: prompt_rows(1)}
     rig.assert_idle()
 
 
@@ -90,12 +90,12 @@ def test_whatever_happens_a_prompt_is_told(
     rig.run()
     for request in rig.requests.values():
         others = [key for key, other in rig.requests.items() if other.group == request.group]
-        tellers = [rig.prompt_logprobs[key] for key in others if key in rig.prompt_logprobs]
-        whole = told(request.prompt_logprobs)[: len(request.prompt) - 1]
+        reports = [rig.prompt_logprobs[key] for key in others if key in rig.prompt_logprobs]
+        whole = prompt_rows(request.prompt_logprobs)[: len(request.prompt) - 1]
         if rig.is_complete(request.key) and whole:
-            assert max(tellers, key=len) == whole
-        assert all(teller == whole[: len(teller)] for teller in tellers)
-        assert sum(teller == whole for teller in tellers) <= 1 or not whole
+            assert max(reports, key=len) == whole
+        assert all(report == whole[: len(report)] for report in reports)
+        assert sum(report == whole for report in reports) <= 1 or not whole
     rig.assert_idle()
 
 

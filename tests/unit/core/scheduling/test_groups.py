@@ -22,7 +22,7 @@ NUMBERS = grammar_of(
 )
 
 
-def told(top: int | None) -> list[tuple[float, list[int]]]:
+def prompt_rows(top: int | None) -> list[tuple[float, list[int]]]:
     """What is to be told of PROMPT."""
     return [] if top is None else expected_scores(PROMPT, top)
 

@@ -52,7 +52,7 @@ def speculating(drafter: KnowingDrafter, kind: type[Rig] = Rig, **changes: Any) 
 def add(rig: Rig, drafter: KnowingDrafter, **request: Any) -> int:
     """Add a sequence whose ids the drafter knows."""
     key = rig.add(**request)
-    drafter.tell(rig, key)
+    drafter.learn(rig, key)
     return key
 
 

@@ -103,7 +103,7 @@ def steps_of(make_rig: MakeRig, errors: float, growth: float) -> tuple[int, int]
     rig = make_rig(drafter=drafter, costs=costs, speculation=Speculation.NGRAM)
     rig.runner.cost = lambda steps: 1.0 + (len(steps) - 1) * growth
     key = rig.add([1, 2, 3], 40)
-    drafter.tell(rig, key)
+    drafter.learn(rig, key)
     rig.run()
     rig.assert_all_complete()
     return len(rig.runner.batches), rig.stat.counters.drafted_tokens

@@ -17,7 +17,7 @@ from unit.core.scheduling.test_groups import NUMBERS
 PROMPT = list(range(100, 130))
 
 
-def all_told(rig: Rig, key: int) -> bool:
+def all_reported(rig: Rig, key: int) -> bool:
     """Whether what a core before did not tell was told, and as it is alone."""
     request = rig.requests[key]
     whole = expected_scores(request.prompt, request.prompt_logprobs or 0)
@@ -32,7 +32,7 @@ def test_a_prompt_is_told_in_chunks(budget: int, top: int, make_rig: MakeRig) ->
     quiet = rig.add(PROMPT[5:])
     rig.run()
     rig.assert_all_complete()
-    assert all_told(rig, asking)
+    assert all_reported(rig, asking)
     assert (quiet in rig.prompt_logprobs, rig.vectors) == (False, {})
     assert max(len(piece.logprobs) for output in rig.outputs for piece in output.prompts) <= budget
 
@@ -50,7 +50,7 @@ def test_the_prefix_cache_is_filled_and_not_read(make_rig: MakeRig) -> None:
     for _ in range(2):
         key = rig.add(PROMPT, prompt_logprobs=1)
         rig.run()
-        assert (rig.cached[key], all_told(rig, key)) == (0, True)
+        assert (rig.cached[key], all_reported(rig, key)) == (0, True)
     key = rig.add(PROMPT)
     rig.run()
     assert rig.cached[key] == 28
@@ -75,7 +75,7 @@ def test_after_a_preemption_nothing_is_told_again(make_rig: MakeRig) -> None:
     assert rig.preempted
     assert set(rig.preempted) == {last}
     rig.assert_all_complete()
-    assert all_told(rig, last)
+    assert all_reported(rig, last)
     assert len(rig.vectors[last]) == 12
     assert first not in rig.prompt_logprobs
 
@@ -99,7 +99,7 @@ def test_another_core_tells_the_rest(known: int, make_rig: MakeRig) -> None:
     rig.run()
     key = rig.add(PROMPT, prompt_logprobs=1, prompt_reported=known, generated=(5, 6) if known == 30 else ())
     rig.run()
-    assert all_told(rig, key)
+    assert all_reported(rig, key)
     assert rig.cached[key] == (28 if known == 30 else 0)
 
 
@@ -114,7 +114,7 @@ def test_one_of_a_group_tells_of_the_prompt(fields: dict[str, object], make_rig:
     rig.run()
     rig.assert_all_complete()
     assert list(rig.prompt_logprobs) == keys[:1]
-    assert all_told(rig, keys[0])
+    assert all_reported(rig, keys[0])
 
 
 def test_a_group_repeats_nothing_that_an_ended_member_reported(make_rig: MakeRig) -> None:
@@ -132,7 +132,7 @@ def test_if_one_of_a_group_ends_in_the_prompt_another_reports_it(make_rig: MakeR
     rig.end(first)
     rig.run()
     assert len(rig.prompt_logprobs[first]) == 16
-    assert all_told(rig, others[0])
+    assert all_reported(rig, others[0])
     assert others[1] not in rig.prompt_logprobs
 
 
@@ -143,7 +143,7 @@ def test_a_prompt_that_goes_wrong_ends_alone(make_rig: MakeRig) -> None:
     rig.run()
     assert rig.ended[bad].error == "logits are not finite"
     assert rig.is_complete(good)
-    assert all_told(rig, good)
+    assert all_reported(rig, good)
 
 
 @settings(deadline=None, max_examples=60)
@@ -161,5 +161,5 @@ def test_whatever_happens_each_prompt_is_told_once(random: Random) -> None:
     rig.run()
     rig.assert_all_complete()
     for key, request in rig.requests.items():
-        assert all_told(rig, key) if request.prompt_logprobs is not None else key not in rig.prompt_logprobs
+        assert all_reported(rig, key) if request.prompt_logprobs is not None else key not in rig.prompt_logprobs
     rig.assert_idle()

@@ -12,11 +12,11 @@ from headrace_engine.generation_config import GenerationConfig
 NEUTRAL = {"early_stopping": True, "use_prefix_cache": True}
 
 
-def told(sent: dict[str, Any], *, room: int = 90, caching: bool = True, **effective: Any) -> dict[str, str]:
+def warned(sent: dict[str, Any], *, left: int = 90, caching: bool = True, **effective: Any) -> dict[str, str]:
     """The warnings about a config of which `effective` holds what the model or the engine made of it."""
     asked = GenerationConfig(**sent)
     holds = filled(GenerationConfig(**{**NEUTRAL, **sent, **effective}))
-    found = config_warnings(CheckedConfig(asked, holds, 384, room, caching))
+    found = config_warnings(CheckedConfig(asked, holds, 384, left, caching))
     return {warning.field.removeprefix("config."): warning.message for warning in found}
 
 
@@ -40,7 +40,7 @@ def told(sent: dict[str, Any], *, room: int = 90, caching: bool = True, **effect
     ],
 )
 def test_a_field_that_changes_nothing_is_named(sent: dict[str, Any], names: list[str]) -> None:
-    found = told(sent)
+    found = warned(sent)
     assert list(found) == names
     for name, message in found.items():
         assert message.startswith(f"{name} ")
@@ -65,36 +65,36 @@ def test_a_field_that_changes_nothing_is_named(sent: dict[str, Any], names: list
     ],
 )
 def test_what_has_its_effect_is_not_suspicious(sent: dict[str, Any]) -> None:
-    assert told(sent) == {}
+    assert warned(sent) == {}
 
 
 def test_a_warning_names_the_value_and_the_cause() -> None:
-    assert told({"do_sample": False, "temperature": 0.7}) == {
+    assert warned({"do_sample": False, "temperature": 0.7}) == {
         "temperature": "temperature = 0.7 has no effect with do_sample = False: the most likely token is taken"
     }
-    assert told({"max_new_tokens": 91}, max_length=100) == {
+    assert warned({"max_new_tokens": 91}, max_length=100) == {
         "max_new_tokens": "max_new_tokens = 91 has no effect: max_length 100 leaves 90 new tokens"
     }
-    assert told({"top_k": 500})["top_k"] == "top_k = 500 has no effect: the model has 384 ids"
+    assert warned({"top_k": 500})["top_k"] == "top_k = 500 has no effect: the model has 384 ids"
 
 
 def test_many_ids_in_vain_are_cut_in_the_sentence() -> None:
-    found = told({"allowed_token_ids": (1,), "logit_bias": dict.fromkeys(range(2, 20), 1.0)})
+    found = warned({"allowed_token_ids": (1,), "logit_bias": dict.fromkeys(range(2, 20), 1.0)})
     assert found["logit_bias"].endswith("leaves out: 2, 3, 4, 5, 6, …")
 
 
 @pytest.mark.parametrize(("sent", "names"), [({"use_prefix_cache": True}, ["use_prefix_cache"]), ({}, [])])
 def test_a_model_without_a_prefix_cache_says_so(sent: dict[str, Any], names: list[str]) -> None:
-    assert list(told(sent, caching=False)) == names
+    assert list(warned(sent, caching=False)) == names
 
 
 @pytest.mark.parametrize(("length", "names"), [(1, ["prompt_logprobs"]), (2, [])])
 def test_a_prompt_of_one_token_has_no_log_probabilities(length: int, names: list[str]) -> None:
-    assert list(told({"prompt_logprobs": 0}, room=90, max_length=90 + length)) == names
+    assert list(warned({"prompt_logprobs": 0}, left=90, max_length=90 + length)) == names
 
 
 def test_ineffective_model_defaults_are_not_the_callers_fault() -> None:
-    assert told({}, do_sample=False, top_p=0.9, cache_salt="x") == {}
+    assert warned({}, do_sample=False, top_p=0.9, cache_salt="x") == {}
 
 
 def test_they_come_with_the_resolved_config() -> None:

@@ -177,7 +177,7 @@ class TestKeys:
         start.cancel()
         await settle()
         tokenising.go()
-        await happens(core.told, "the start is not sent")
+        await happens(core.commanded, "the start is not sent")
         view, _ = await rig.engine.get_request(request_id="r1")
         assert view.sequences[0].status is GenerateStatus.INIT
 

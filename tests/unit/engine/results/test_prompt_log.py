@@ -27,7 +27,7 @@ def piece(key: int, begin: int, end: int, top: int = 2) -> PromptPiece:
     return PromptPiece(key, begin, [-token / 2 for token in range(begin, end)], ids, [-0.25] * len(ids))
 
 
-def told(begin: int, end: int) -> PromptLogprobs:
+def answered(begin: int, end: int) -> PromptLogprobs:
     """The same as readers get it, of PROMPT."""
     whole = piece(0, begin, end)
     tops = TopLogprobs(2, whole.top_ids, whole.top_logprobs)
@@ -38,7 +38,7 @@ def test_what_is_not_known_yet_is_not_there() -> None:
     log = PromptLog(PROMPT, 2)
     assert (log.position, log.read(0)) == (1, None)
     log.add(piece(1, 1, 3))
-    assert (log.position, log.read(0), log.read(2), log.read(3)) == (3, told(1, 3), told(2, 3), None)
+    assert (log.position, log.read(0), log.read(2), log.read(3)) == (3, answered(1, 3), answered(2, 3), None)
 
 
 def test_what_is_told_again_is_known() -> None:
@@ -46,7 +46,7 @@ def test_what_is_told_again_is_known() -> None:
     log = PromptLog(PROMPT, 2)
     for begin, end in ((1, 3), (1, 2), (2, 4), (1, 5), (3, 5)):
         log.add(piece(1, begin, end))
-    assert log.read(0) == told(1, 5)
+    assert log.read(0) == answered(1, 5)
     with pytest.raises(ValueError, match="known up to token 5, and 6 came"):
         log.add(piece(1, 6, 7))
 
@@ -86,7 +86,7 @@ async def test_all_sequences_share_what_one_of_them_tells(rig: Rig) -> None:
     core.step({}, prompts=[piece(core.added[0].key, 1, 4)])
     core.step({core.added[1].key: 9}, prompts=[piece(core.added[1].key, 1, 5)])
     view, _ = await rig.engine.get_request(handle=accepted.handle, prompt_logprobs_from=2)
-    assert view.prompt_logprobs == told(2, 5)
+    assert view.prompt_logprobs == answered(2, 5)
 
 
 async def test_who_did_not_ask_is_told_so(rig: Rig) -> None:
@@ -109,7 +109,7 @@ async def test_the_next_core_knows_what_was_told(known: int, rig: Rig) -> None:
     assert rig.added().prompt_reported == 1 + known
     rig.core.step({rig.added().key: 3}, prompts=[piece(rig.added().key, 1 + known, 5)] if known < 4 else [])
     view, _ = await rig.engine.get_request(handle=accepted.handle, prompt_logprobs_from=0)
-    assert view.prompt_logprobs == told(1, 5)
+    assert view.prompt_logprobs == answered(1, 5)
 
 
 async def test_generate_tells_the_prompt_first(rig: Rig) -> None:
@@ -119,7 +119,7 @@ async def test_generate_tells_the_prompt_first(rig: Rig) -> None:
     core.step({core.added[0].key: 9}, prompts=[piece(core.added[0].key, 1, 5)],
               ended={core.added[0].key: FinishReason.MAX_LENGTH})  # fmt: skip
     results = [result async for _, _, result in stream]
-    assert [result and result.prompt for result in results] == [told(1, 5), None]
+    assert [result and result.prompt for result in results] == [answered(1, 5), None]
 
 
 async def test_one_that_fails_within_its_prompt_has_told_the_beginning(rig: Rig) -> None:
@@ -128,7 +128,7 @@ async def test_one_that_fails_within_its_prompt_has_told_the_beginning(rig: Rig)
     await anext(stream)
     core.step({}, prompts=[piece(core.added[0].key, 1, 3)], ended={core.added[0].key: FinishReason.ERROR})
     results = [result async for _, _, result in stream]
-    assert [result and result.prompt for result in results] == [told(1, 3), None]
+    assert [result and result.prompt for result in results] == [answered(1, 3), None]
     assert results[1] is not None
     assert results[1].end is not None
     assert isinstance(results[1].end.error, Internal)
@@ -145,9 +145,9 @@ async def test_generate_reports_the_whole_prompt_of_an_early_end(rig: Rig) -> No
     found += [each async for each in stream]
     results = [(index, result) for _, index, result in found if result is not None]
     assert [(index, result.prompt) for index, result in results] == [
-        (1, told(1, 3)),
+        (1, answered(1, 3)),
         (1, None),
-        (0, told(3, 5)),
+        (0, answered(3, 5)),
         (0, None),
     ]
     assert [result.end is not None for _, result in results] == [False, True, False, True]
@@ -184,13 +184,13 @@ async def test_tokens_and_prompt_come_in_at_most_a_mebibyte(rig: Rig) -> None:
 async def test_a_prompt_takes_room_until_it_is_released(rig: Rig) -> None:
     await rig.run()
     accepted = await rig.start(PROMPT, config={**ASKED, "enable_tensors_from_model_inference": True})
-    room, tenant = rig.engine._registry.budget, ("", NAME)
+    budget, tenant = rig.engine._registry.budget, ("", NAME)
     prompt = 5 * (8 + 2 * 8)
-    assert room.taken(tenant) == log_bytes(4, DetailOptions(hidden_size=64)) + prompt
+    assert budget.taken(tenant) == log_bytes(4, DetailOptions(hidden_size=64)) + prompt
     await rig.engine.stop_request(accepted.handle, "")
-    assert room.taken(tenant) == log_bytes(0) + prompt
+    assert budget.taken(tenant) == log_bytes(0) + prompt
     await rig.engine.release_request(accepted.handle, "")
-    assert room.taken(tenant) == 0
+    assert budget.taken(tenant) == 0
 
 
 async def test_vectors_are_told_of_each_token_that_asks(rig: Rig) -> None:

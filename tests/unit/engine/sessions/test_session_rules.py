@@ -136,7 +136,7 @@ class World:
                 break
             self.take(update)
         assert update is None, "there is no end of news"
-        self.everything_was_told()
+        self.everything_was_sent()
 
     def take(self, update: SessionUpdate) -> None:
         """Apply an update as a client does, in the order of its fields."""
@@ -182,7 +182,7 @@ class World:
         assert state.generated_length == len(client.log)
         client.closed = True
 
-    def everything_was_told(self) -> None:
+    def everything_was_sent(self) -> None:
         for client in self.clients.values():
             log = client.log
             assert not log.released

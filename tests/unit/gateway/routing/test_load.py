@@ -33,7 +33,7 @@ def load(clock):
     return EngineLoad(clock)
 
 
-def told(load, name="smol", **figures):
+def report(load, name="smol", **figures):
     return load.update([ModelLoad(model_name=name, **{"state": RUNNING, **figures})])
 
 
@@ -44,10 +44,10 @@ def place(load):
 
 class TestCounting:
     def test_figures_of_all_models_add_up_without_released_ones(self, load):
-        told(load, running=3, waiting=2)
-        told(load, "other", running=1)
+        report(load, running=3, waiting=2)
+        report(load, "other", running=1)
         assert load.requests == 6
-        told(load, state=RELEASED)
+        report(load, state=RELEASED)
         assert load.requests == 1
 
     def test_a_request_counts_while_starting_and_not_if_refused(self, load):
@@ -57,21 +57,21 @@ class TestCounting:
         assert load.requests == 0
 
     def test_arriving_figures_count_what_was_placed_before_them(self, load, clock):
-        told(load)
+        report(load)
         place(load)
         clock.now += TRAVEL_SECONDS
-        told(load, running=1)
+        report(load, running=1)
         assert load.requests == 1
 
     def test_placements_after_the_figures_were_taken_are_added(self, load, clock):
-        told(load)
+        report(load)
         place(load)
         clock.now += TRAVEL_SECONDS / 2
-        told(load, running=0)
+        report(load, running=0)
         assert load.requests == 1
 
     def test_a_request_between_two_polls_is_forgotten(self, load, clock):
-        told(load)
+        report(load)
         place(load)
         clock.now += REPORT_SECONDS
         assert load.requests == 0
@@ -85,7 +85,7 @@ class TestCounting:
         assert load.requests == 7
 
     def test_the_last_figures_hold_until_a_poll(self, load):
-        told(load, running=4)
+        report(load, running=4)
         load.polled(9)
         load.lost()
         assert load.requests == 4
@@ -93,11 +93,11 @@ class TestCounting:
         assert load.requests == 2
 
     def test_state_core_and_readiness_are_news_and_figures_are_not(self, load):
-        assert told(load, core_epoch=1)
-        assert not told(load, core_epoch=1, running=9)
-        assert told(load, core_epoch=2)
-        assert told(load, core_epoch=2, draining=True)
-        assert told(load, state=STOPPED, core_epoch=2, draining=True)
+        assert report(load, core_epoch=1)
+        assert not report(load, core_epoch=1, running=9)
+        assert report(load, core_epoch=2)
+        assert report(load, core_epoch=2, draining=True)
+        assert report(load, state=STOPPED, core_epoch=2, draining=True)
 
 
 @pytest.fixture
@@ -119,57 +119,57 @@ async def front(world, first, second, clock):
 async def known(front, name, requests):
     """Returns once the engine has told that many requests."""
     load = front.gateway.pool.named(name).load
-    heard, told = asyncio.Event(), load.update
+    heard, report = asyncio.Event(), load.update
 
-    def telling(loads):
+    def updating(loads):
         heard.set()
-        return told(loads)
+        return report(loads)
 
-    load.update = telling
+    load.update = updating
     async with ends(f"{name} does not tell of {requests} requests"):
         while load.requests != requests or not load.followed:
             heard.clear()
             await heard.wait()
-    load.update = told
+    load.update = report
 
 
 class TestSessions:
     """The stream to each engine stands whether or not someone reads, and brings its load."""
 
     async def test_requests_go_where_engines_report_less_to_do(self, front, first, second):
-        first.tell_load(running=2)
-        second.tell_load(running=4)
+        first.send_load(running=2)
+        second.send_load(running=4)
         await known(front, "e1", 2)
         await known(front, "e2", 4)
         assert Counter(await all_placed(front, 2)) == {"e1": 2}
-        first.tell_load(running=9)
+        first.send_load(running=9)
         await known(front, "e1", 11)
         assert await all_placed(front, 3) == ["e2"] * 3
 
     async def test_t2_figures_that_travel_slowly_count_what_was_placed(self, front, first, second, clock):
         """On a slow machine what was placed is in the figures that follow."""
-        first.tell_load(running=2)
-        second.tell_load(running=4)
+        first.send_load(running=2)
+        second.send_load(running=4)
         await known(front, "e1", 2)
         await known(front, "e2", 4)
         assert Counter(await all_placed(front, 2)) == {"e1": 2}
         clock.now += TRAVEL_SECONDS
-        first.tell_load(running=9)
+        first.send_load(running=9)
         await known(front, "e1", 9)
         assert await all_placed(front, 3) == ["e2"] * 3
 
     async def test_an_engine_that_tells_its_load_is_not_asked_for_it(self, front, first):
-        first.tell_load(running=2)
+        first.send_load(running=2)
         await known(front, "e1", 2)
         asked = len(first.asked("GetEngineStat"))
         await front.gateway.pool.refresh()
         assert len(first.asked("GetEngineStat")) == asked
 
     async def test_a_model_that_stopped_is_known_at_once(self, front, first):
-        first.tell_load()
+        first.send_load()
         await known(front, "e1", 0)
         first.models["smol"] = STOPPED
-        first.tell_load(state=STOPPED)
+        first.send_load(state=STOPPED)
         await front.until(lambda: not front.gateway.pool.named("e1").view.runs("smol"))
         assert await all_placed(front, 2) == ["e2"] * 2
 
@@ -177,7 +177,7 @@ class TestSessions:
         async def refusing(requests, context):
             await refuse(context, 14, "DRAINING")
 
-        first.tell_load(running=2)
+        first.send_load(running=2)
         await known(front, "e1", 2)
         engine = front.gateway.pool.named("e1")
         first.script["Session"] = refusing
@@ -190,5 +190,5 @@ class TestSessions:
         del first.script["Session"]
         opened = len(first.sessions)
         await until(first, lambda: len(first.sessions) > opened and first.side.wants_load)
-        first.tell_load(running=8)
+        first.send_load(running=8)
         await known(front, "e1", 8)

@@ -72,7 +72,7 @@ def put(value: Any, place: tuple[Any, ...], new: Any) -> None:
     value[place[-1]] = new
 
 
-def told(path: Path) -> None:
+def described(path: Path) -> None:
     """Inspect and prepare a model, and write what is told of it as messages."""
     config = RuntimeConfig(model_name="m", model_path=str(path))
     options = EngineOptions(allow_hub=False)
@@ -108,7 +108,7 @@ def test_f5_whatever_json_files_say_is_told_or_refused(data: st.DataObject, sour
         edit_header(path / name, lambda header: (header.clear(), header.update(content)))
     else:
         write_json(path / name, content)
-    told(path)
+    described(path)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -125,7 +125,7 @@ def test_f5_whatever_json_files_say_is_told_or_refused(data: st.DataObject, sour
 )
 def test_f5_whatever_gguf_metadata_says_is_told_or_refused(key: str, value: Any, source: Path, tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "changed.gguf", source, metadata={key: value})
-    told(path)
+    described(path)
 
 
 @pytest.mark.parametrize("factor", [2.0**23, 1e300])

@@ -48,7 +48,7 @@ def view(state: ModelState, phase: ModelPhase | None = None, done: int = 0, tota
     return ModelView("smol", "e1", state, ModelState.RUNNING, 0.0, progress=progress)
 
 
-def told(log: list[Any]) -> list[dict[str, Any]]:
+def logged(log: list[Any]) -> list[dict[str, Any]]:
     kind = {"event": "model_progress", "log_level": "info", "model": "smol"}
     assert all(kind.items() <= event.items() for event in log)
     return [{name: event[name] for name in event if name not in kind} for event in log]
@@ -58,14 +58,14 @@ async def test_a_lasting_step_is_logged_again_with_its_seconds(time, log):
     time.steps.note(view(ModelState.STARTING, ModelPhase.WARMING_UP))
     await time.pass_interval()
     await time.pass_interval()
-    assert told(log) == [{"phase": "WARMING_UP", "seconds": seconds} for seconds in (0.0, 3.0, 6.0)]
+    assert logged(log) == [{"phase": "WARMING_UP", "seconds": seconds} for seconds in (0.0, 3.0, 6.0)]
 
 
 async def test_however_often_sizes_change_there_is_a_line_an_interval(time, log):
     for done in range(100):
         time.steps.note(view(ModelState.STARTING, ModelPhase.LOADING, done, 100))
     await time.pass_interval()
-    assert told(log) == [
+    assert logged(log) == [
         {"phase": "LOADING", "bytes_total": 100, "seconds": 0.0},
         {"phase": "LOADING", "bytes_done": 99, "bytes_total": 100, "seconds": 3.0},
     ]
@@ -75,7 +75,7 @@ async def test_a_core_that_has_said_nothing_yet_is_told_of(time, log):
     time.steps.note(view(ModelState.STARTING))
     assert log == []
     await time.pass_interval()
-    assert told(log) == [{"phase": "STARTING", "seconds": 3.0}]
+    assert logged(log) == [{"phase": "STARTING", "seconds": 3.0}]
 
 
 async def test_each_step_begins_anew(time, log):
@@ -83,14 +83,14 @@ async def test_each_step_begins_anew(time, log):
     time.advance(1)
     time.steps.note(view(ModelState.STARTING, ModelPhase.WARMING_UP))
     await time.pass_interval(INTERVAL - 1)
-    assert [(line["phase"], line["seconds"]) for line in told(log)] == [("LOADING", 0), ("WARMING_UP", 0)]
+    assert [(line["phase"], line["seconds"]) for line in logged(log)] == [("LOADING", 0), ("WARMING_UP", 0)]
 
 
 async def test_what_is_done_is_told_no_more(time, log):
     time.steps.note(view(ModelState.STARTING, ModelPhase.WARMING_UP))
     time.steps.note(view(ModelState.RUNNING))
     await time.pass_interval()
-    assert [line["seconds"] for line in told(log)] == [0]
+    assert [line["seconds"] for line in logged(log)] == [0]
 
 
 async def test_an_announcer_tells_of_steps(engine: ScriptedEngine, log: list[Any], time: Time) -> None:

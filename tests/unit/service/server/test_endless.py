@@ -24,7 +24,7 @@ def watched(front, what: str):
     return front.facts.WatchEngineStat(engine_service_pb2.WatchEngineStatRequest(interval=interval))
 
 
-async def told_at_the_end(call) -> tuple[grpc.StatusCode, str]:
+async def end_of(call) -> tuple[grpc.StatusCode, str]:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         while await call.read() is not grpc.aio.EOF:
             pass
@@ -39,8 +39,8 @@ async def test_a_watch_ends_as_a_drain_begins(front, what):
     await health.read()
     await front.server.refuse()
     draining = (grpc.StatusCode.UNAVAILABLE, "DRAINING")
-    assert await told_at_the_end(watch) == draining
-    assert await told_at_the_end(watched(front, what)) == draining
+    assert await end_of(watch) == draining
+    assert await end_of(watched(front, what)) == draining
     assert not health.done()
     health.cancel()
 
@@ -54,7 +54,7 @@ async def test_health_and_reflection_end_with_the_server(front):
     await reflection.read()
     stopping = asyncio.create_task(front.server.stop(3600))
     for call in (health, reflection):
-        assert await told_at_the_end(call) == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
+        assert await end_of(call) == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
     await stopping
 
 

@@ -224,10 +224,10 @@ def test_f10_a_caller_who_finds_a_defect_fills_no_log(monkeypatch: pytest.Monkey
     lines = LogCapture()
     monkeypatch.setattr(failures, "_defects", LogBudget(lambda: 5.0))
     log = structlog.wrap_logger(None, processors=[lines])
-    told = [str(failures.fault(log, KeyError("secret"), {})) for _ in range(2 * BURST)]
+    texts = [str(failures.fault(log, KeyError("secret"), {})) for _ in range(2 * BURST)]
     logged = [entry["error_id"] for entry in lines.entries if entry["log_level"] == "error"]
     assert 0 < len(logged) <= BURST
-    assert [text.rpartition(" ")[2] for text in told[: len(logged)]] == logged
-    assert {text.rpartition(" has ")[2] for text in told[len(logged) :]} == {
+    assert [text.rpartition(" ")[2] for text in texts[: len(logged)]] == logged
+    assert {text.rpartition(" has ")[2] for text in texts[len(logged) :]} == {
         "details of others of this kind (KeyError)"
     }
