@@ -83,3 +83,20 @@ def test_without_tools_all_is_text(client: openai.OpenAI, asked: dict[str, Any])
         (choice,) = client.chat.completions.create(**(asked | more)).choices
         assert choice.message.tool_calls is None
         assert (choice.message.content or "").count("<tool_call>") == 2
+
+
+def test_thoughts_are_parted_where_it_is_asked_for(client: openai.OpenAI, caller: str) -> None:
+    forced = {"response_format": {"type": "regex", "regex": r"<think>\n[a-z]{3,6}\n</think>\n\nBlue\."}}
+    asked: Any = {"model": caller, "messages": [USER], "max_tokens": 100, "seed": 3}
+    plain = client.chat.completions.create(**asked, extra_body=forced).choices[0].message.content or ""
+    thought = plain.removeprefix("<think>").partition("</think>")[0]
+    asked["extra_body"] = forced | {"separate_reasoning": True}
+    message: Any = client.chat.completions.create(**asked).choices[0].message
+    assert (message.reasoning_content, message.content) == (thought, "Blue.")
+    thoughts, text = "", ""
+    with client.chat.completions.create(**asked, stream=True) as stream:
+        for chunk in stream:
+            delta: Any = chunk.choices[0].delta
+            thoughts += getattr(delta, "reasoning_content", None) or ""
+            text += delta.content or ""
+    assert (thoughts, text) == (thought, "Blue.")

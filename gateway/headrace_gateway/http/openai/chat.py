@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -16,8 +17,9 @@ from headrace_gateway.http.openai import fields
 from headrace_gateway.http.openai.answering import concurrently, finish_of, usage_of
 from headrace_gateway.http.openai.messages import Message, messages_of
 from headrace_gateway.http.openai.token_texts import ChatLogprobs, TokenTexts
-from headrace_gateway.http.openai.tools import Make, Parting, Parts, Tool, ToolCall, as_given, machines_for
-from headrace_gateway.http.tools.choice import MACHINES, ToolParser
+from headrace_gateway.http.openai.tools import Make, Part, Parting, Tool, ToolCall, as_given, machines_for
+from headrace_gateway.http.tools.choice import ToolParser
+from headrace_gateway.http.tools.machines import Thought
 
 _HARMLESS = fields.HARMLESS | {"modalities": (["text"],), "parallel_tool_calls": (True,)}
 _REFUSED = {
@@ -45,6 +47,7 @@ class ChatRequest(fields.Sampling, forbid_unknown_fields=True, kw_only=True):
     tools: list[Tool] | None = None
     tool_choice: Literal["auto", "none"] | None = None
     tool_parser: ToolParser | None = None
+    separate_reasoning: bool = False
 
     @property
     def calls(self) -> bool:
@@ -82,6 +85,7 @@ class Answer(msgspec.Struct):
 
     content: str | None
     tool_calls: list[ToolCall] | msgspec.UnsetType = msgspec.UNSET
+    reasoning_content: str | msgspec.UnsetType = msgspec.UNSET
     role: Literal["assistant"] = "assistant"
     refusal: None = None
 
@@ -112,6 +116,7 @@ class Delta(msgspec.Struct, omit_defaults=True):
     role: str | None = None
     content: str | None = None
     tool_calls: list[ToolCall] | None = None
+    reasoning_content: str | None = None
 
 
 class ChunkChoice(msgspec.Struct):
@@ -149,14 +154,15 @@ class Chat:
         given = without_effect(await exchange.body(), _HARMLESS, _REFUSED)
         request = struct_of(ChatRequest, given)
         config = request.config()
-        make = await machines_for(self._generations.client, request.model, request.prompt(), request.tool_parser)
-        if make is MACHINES["mistral"]:
+        client, thinks = self._generations.client, request.separate_reasoning
+        make, parser = await machines_for(client, request.model, request.prompt(), request.tool_parser, thinks=thinks)
+        if parser == "mistral":
             config["skip_special_tokens"] = False  # Its mark of calls is one.
         async with (
             exchange.attended(),
             self._generations.started(request.model, request.prompt(), config, request.names()) as queue,
         ):
-            texts = TokenTexts(self._generations.client, request.model)
+            texts = TokenTexts(client, request.model)
             answering = _Answering(exchange, request, queue, texts, make)
             await (answering.stream() if request.stream else answering.whole())
 
@@ -196,9 +202,11 @@ class _Answering:
     def _choice(self, index: int, text: Text, logprobs: ChatLogprobs | None) -> Choice:
         parting = Parting(self._make)
         parted = [*parting.feed(text.text), *parting.end()]
-        calls = [call for _, call in parted if call is not None]
-        said = "".join(part for part, _ in parted)
+        calls = [part for part in parted if isinstance(part, ToolCall)]
+        said = "".join(part for part in parted if isinstance(part, str))
+        thought = "".join(part.text for part in parted if isinstance(part, Thought))
         answer = Answer(said or None, calls) if calls else Answer(said)
+        answer.reasoning_content = thought or msgspec.UNSET
         return Choice(index, answer, logprobs, "tool_calls" if calls else finish_of(text))
 
     async def stream(self) -> None:
@@ -226,12 +234,17 @@ class _Answering:
         await self._send(ChunkChoice(index, Delta(), None, finish))
         return found
 
-    async def _send_parts(self, index: int, parts: Parts, logprobs: ChatLogprobs | None) -> None:
+    async def _send_parts(self, index: int, parts: Sequence[Part], logprobs: ChatLogprobs | None) -> None:
         """Send what is new; log-probabilities with its first part, or alone where a call may be beginning."""
-        for text, call in parts or ([("", None)] if logprobs is not None else []):
-            delta = Delta(content=text) if call is None else Delta(tool_calls=[call])
-            await self._send(ChunkChoice(index, delta, logprobs))
+        for part in parts or ([""] if logprobs is not None else []):
+            await self._send(ChunkChoice(index, _delta(part), logprobs))
             logprobs = None
 
     async def _send(self, choice: ChunkChoice) -> None:
         await self._exchange.event(Chunk(self._id, self._created, self._request.model, [choice], self._usage))
+
+
+def _delta(part: Part) -> Delta:
+    if isinstance(part, ToolCall):
+        return Delta(tool_calls=[part])
+    return Delta(reasoning_content=part.text) if isinstance(part, Thought) else Delta(content=part)

@@ -12,8 +12,9 @@ from headrace.errors import HeadraceError
 
 from headrace_gateway.http.failures import failure_of, invalid
 from headrace_gateway.http.openai.fields import NAMES
+from headrace_gateway.http.tools.calls import Call
 from headrace_gateway.http.tools.choice import MACHINES, ToolParser, parser_of
-from headrace_gateway.http.tools.machines import Machine
+from headrace_gateway.http.tools.machines import Machine, Piece, Thinking, Thought
 
 
 class Function(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -51,8 +52,8 @@ class ToolCall(msgspec.Struct):
 Make = Callable[[], Machine] | None
 """Makes the machine of one sequence; None: there are no tools."""
 
-Parts = list[tuple[str, ToolCall | None]]
-"""Texts and calls, in order; a call has no text."""
+Part = str | ToolCall | Thought
+"""A text, a call or a thought."""
 
 
 class Parting:
@@ -69,24 +70,24 @@ class Parting:
         self.count = 0
         self._machine = None if make is None else make()
 
-    def feed(self, text: str) -> Parts:
+    def feed(self, text: str) -> list[Part]:
         """Take more text; return what is certain now."""
         if self._machine is None:
-            return [(text, None)] if text else []
+            return [text] if text else []
         return self._numbered(self._machine.feed(text))
 
-    def end(self) -> Parts:
+    def end(self) -> list[Part]:
         """Return what is left."""
         return [] if self._machine is None else self._numbered(self._machine.end())
 
-    def _numbered(self, pieces: list[Any]) -> Parts:
-        found: Parts = []
+    def _numbered(self, pieces: list[Piece]) -> list[Part]:
+        found: list[Part] = []
         for piece in pieces:
-            if isinstance(piece, str):
-                found.append((piece, None))
+            if not isinstance(piece, Call):
+                found.append(piece)
                 continue
             called = CalledFunction(piece.name, piece.arguments)
-            found.append(("", ToolCall(self.count, f"call_{uuid.uuid4().hex[:24]}", called)))
+            found.append(ToolCall(self.count, f"call_{uuid.uuid4().hex[:24]}", called))
             self.count += 1
         return found
 
@@ -100,20 +101,34 @@ def as_given(tools: list[Tool] | None) -> list[dict[str, Any]]:
     return found
 
 
-async def machines_for(client: AsyncClient, model: str, prompt: Mapping[str, Any], parser: ToolParser | None) -> Make:
-    """Return what makes the machines of a request, by its name or by the prompt that the template makes.
+async def machines_for(
+    client: AsyncClient, model: str, prompt: Mapping[str, Any], parser: ToolParser | None, *, thinks: bool
+) -> tuple[Make, ToolParser | None]:
+    """Return what makes the machines of a request, and how calls are written.
+
+    Args:
+        client: asks for the prompt that the template makes.
+        model: the model.
+        prompt: what the template is given.
+        parser: how calls are written; None: as the template shows.
+        thinks: part thoughts from the text.
 
     Raises:
         Failure: the template shows the tools in no form that is known.
     """
-    if prompt["tools"] is None:
-        return None
-    if parser is None:
-        try:
-            parser = parser_of((await client.tokenize(model, **prompt)).rendered_text)
-        except HeadraceError as error:
-            raise failure_of(error, NAMES) from None
-    if parser is None:
+    calls = prompt["tools"] is not None
+    if not (calls or thinks):
+        return None, None
+    try:
+        rendered = (await client.tokenize(model, **prompt)).rendered_text
+    except HeadraceError as error:
+        raise failure_of(error, NAMES) from None
+    parser = (parser or parser_of(rendered)) if calls else None
+    if calls and parser is None:
         text = "are shown by the model's template in no form that is known: name one in tool_parser"
         raise invalid("tools", f"{text} ({', '.join(MACHINES)})", "unsupported_value")
-    return MACHINES[parser]
+    make = None if parser is None else MACHINES[parser]
+    if not thinks:
+        return make, parser
+    opened = rendered.rstrip().endswith("<think>")
+    return lambda: Thinking(opened, None if make is None else make()), parser

@@ -1,1 +1,1 @@
-"""Calls of tools in generated text: pure text machines, one for each way in which models write them."""
+"""Calls of tools and thoughts in generated text: text machines, one for each way in which models write them."""

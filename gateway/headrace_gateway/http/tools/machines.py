@@ -6,30 +6,23 @@ it is whole.
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-MAX_CALL = 1 << 20
+from headrace_gateway.http.tools.calls import Call, call_in, calls_in
+
+MAX_CALL = 256 << 10
 """Maximum characters of a call; a longer one is text."""
 
 
 @dataclass(frozen=True)
-class Call:
-    """A call of a tool.
+class Thought:
+    """A part of what the model thinks before it answers."""
 
-    Attributes:
-        name: of the tool.
-        arguments: one JSON object, as text.
-    """
-
-    name: str
-    arguments: str
+    text: str
 
 
-Piece = str | Call
+Piece = str | Call | Thought
 
 
 class Machine(Protocol):
@@ -66,7 +59,7 @@ class Hermes:
         held, self._held = self._held, ""
         if not self._inside:
             return [held] if held and not (self._called and self._blank and not held.strip()) else []
-        call = _json_call(held)
+        call = call_in(held)
         return [self._OPEN + held] if call is None else [call]
 
     def _step(self) -> list[Piece] | None:
@@ -80,7 +73,7 @@ class Hermes:
         self._inside = not self._inside
         if self._inside:
             return [before] if before.strip() else []
-        call = _json_call(before)
+        call = call_in(before)
         self._blank, self._called = call is not None, self._called or call is not None
         return [f"{self._OPEN}{before}{self._CLOSE}"] if call is None else [call]
 
@@ -152,60 +145,61 @@ class WholeText:
         return [sure] if sure else []
 
 
-def calls_in(text: str) -> Sequence[Call]:
-    """Return the calls that a text consists of; none if it is anything else.
+class Thinking:
+    """Parts what stands between `<think>` and `</think>`, at the beginning of a text, from the rest.
 
-    Forms: one JSON object or several, with semicolons between them; a JSON list of them; and NAME[ARGS]{…}, repeated.
-    Arguments are called "arguments" or "parameters".
+    Args:
+        opened: the prompt ends with `<think>` already.
+        rest: parts the rest; None: it is text.
     """
-    text = text.strip()
-    named = re.findall(r"(?:\[TOOL_CALLS\])?\s*([\w.-]+)\[ARGS\](\{.*?\})\s*(?=\[TOOL_CALLS\]|\Z)", text, re.DOTALL)
-    if named:
-        return [Call(name, arguments) for name, arguments in named if _is_object(arguments)]
-    try:
-        objects = json.loads(text) if text.startswith("[") else _objects(text)
-    except (ValueError, RecursionError):
-        return []
-    calls = [_call_of(one) for one in objects]
-    return [] if None in calls else [call for call in calls if call is not None]
 
+    _OPEN, _CLOSE = "<think>", "</think>"
 
-def _objects(text: str) -> list[Any]:
-    """Return the JSON objects of a text, with semicolons between them. Raise ValueError if there is anything else."""
-    decoder, found, at = json.JSONDecoder(), [], 0
-    while at < len(text):
-        one, at = decoder.raw_decode(text, at)
-        found.append(one)
-        while at < len(text) and text[at] in " \t\r\n;":
-            at += 1
-    return found
+    def __init__(self, opened: bool, rest: Machine | None) -> None:
+        self._rest = rest
+        self._held = ""
+        self._inside: bool | None = True if opened else None  # None: it is not known yet.
+        self._first = True
 
+    def feed(self, text: str) -> list[Piece]:
+        """Take more text."""
+        self._held += text
+        found: list[Piece] = []
+        if self._inside is None:
+            begun = self._held.lstrip()
+            if len(begun) < len(self._OPEN) and self._OPEN.startswith(begun):
+                return []
+            self._inside = begun.startswith(self._OPEN)
+            self._held = begun[len(self._OPEN) :] if self._inside else self._held
+            self._first = self._inside
+        if self._inside:
+            before, mark, after = self._held.partition(self._CLOSE)
+            if not mark:
+                return self._thought(len(self._held) - _overlap(self._held, self._CLOSE))
+            found, self._inside = self._thought(len(before)), False
+            self._held = after.lstrip("\n")
+        elif self._first:
+            self._held = self._held.lstrip("\n")
+        self._first = self._first and not self._held
+        held, self._held = self._held, ""
+        return [*found, *self._answer(held)]
 
-def _json_call(text: str) -> Call | None:
-    """Return the call that a text is; None if it is none."""
-    try:
-        one = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return _call_of(one)
+    def end(self) -> list[Piece]:
+        """Return what is left."""
+        held, self._held = self._held, ""
+        if self._inside:
+            return [Thought(held)] if held else []
+        return [*self._answer(held), *(() if self._rest is None else self._rest.end())]
 
+    def _thought(self, size: int) -> list[Piece]:
+        """Give on so many characters of a thought."""
+        sure, self._held = self._held[:size], self._held[size:]
+        return [Thought(sure)] if sure else []
 
-def _call_of(one: Any) -> Call | None:
-    if not isinstance(one, dict) or not isinstance(one.get("name"), str):
-        return None
-    arguments = one.get("arguments", one.get("parameters", {}))
-    if isinstance(arguments, str) and _is_object(arguments):
-        return Call(one["name"], arguments)
-    if not isinstance(arguments, dict):
-        return None
-    return Call(one["name"], json.dumps(arguments, ensure_ascii=False))
-
-
-def _is_object(text: str) -> bool:
-    try:
-        return isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
-        return False
+    def _answer(self, text: str) -> list[Piece]:
+        if not text:
+            return []
+        return [text] if self._rest is None else self._rest.feed(text)
 
 
 def _overlap(text: str, mark: str) -> int:

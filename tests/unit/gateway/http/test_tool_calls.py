@@ -8,8 +8,9 @@ from typing import Any
 
 import jinja2.sandbox
 import pytest
+from headrace_gateway.http.tools.calls import Call
 from headrace_gateway.http.tools.choice import MACHINES, ToolParser, parser_of
-from headrace_gateway.http.tools.machines import MAX_CALL, Call
+from headrace_gateway.http.tools.machines import MAX_CALL, Machine, Thinking, Thought
 
 TEMPLATES = Path(__file__).parents[3] / "templates"
 TOOL = {
@@ -53,14 +54,20 @@ def calling(name: str, end: str) -> str:
 
 def read(parser: ToolParser, text: str, size: int) -> list[str | Call]:
     """What a machine finds in a text in pieces of some size; texts that follow each other joined."""
-    machine, found = MACHINES[parser](), []
+    return read_by(MACHINES[parser](), text, size)
+
+
+def read_by(machine: Machine, text: str, size: int) -> list[Any]:
+    found: list[Any] = []
     for at in range(0, len(text), size):
         found += machine.feed(text[at : at + size])
     found += machine.end()
-    joined: list[str | Call] = []
+    joined: list[Any] = []
     for piece in found:
         if isinstance(piece, str) and joined and isinstance(joined[-1], str):
             joined[-1] += piece
+        elif isinstance(piece, Thought) and joined and isinstance(joined[-1], Thought):
+            joined[-1] = Thought(joined[-1].text + piece.text)
         else:
             joined.append(piece)
     return joined
@@ -115,6 +122,7 @@ def test_calls_of_published_templates_come_back(template: str, parser: ToolParse
             ["Well.", Call("f", '{"a": 1}'), Call("g", "{}")],
         ),
         ("mistral", "Plain [TOOL", ["Plain [TOOL"]),
+        ("mistral", "[TOOL_CALLS]f[ARGS]{}[TOOL_CALLS]g[ARGS]{", ["[TOOL_CALLS]f[ARGS]{}[TOOL_CALLS]g[ARGS]{"]),
         ("mistral", "[TOOL_CALLS] nonsense", ["[TOOL_CALLS] nonsense"]),
     ],
 )
@@ -136,3 +144,24 @@ def test_a_call_that_never_ends_becomes_text() -> None:
 
 def test_a_template_without_tools_has_no_machine() -> None:
     assert parser_of("<|im_start|>user\nHello<|im_end|>") is None
+
+
+@pytest.mark.parametrize("size", [1, 4, 10_000])
+@pytest.mark.parametrize(
+    ("opened", "text", "found"),
+    [
+        (False, "<think>\nA river.\n</think>\n\nBlue.", [Thought("\nA river.\n"), "Blue."]),
+        (True, "A river.\n</think>\n\nBlue.", [Thought("A river.\n"), "Blue."]),
+        (False, "\n<think>never </thi", [Thought("never </thi")]),
+        (False, "Blue. <think>no</think>", ["Blue. <think>no</think>"]),
+        (False, "<thin ice", ["<thin ice"]),
+        (False, " <thin", [" <thin"]),
+        (
+            False,
+            '<think>Call it.</think>\n<tool_call>{"name": "f", "arguments": {}}</tool_call>',
+            [Thought("Call it."), Call("f", "{}")],
+        ),
+    ],
+)
+def test_thoughts_are_parted_from_the_answer(opened: bool, text: str, found: list[Any], size: int) -> None:
+    assert read_by(Thinking(opened, MACHINES["hermes"]()), text, size) == found
