@@ -1,4 +1,4 @@
-"""The stack that all tests of this part share: up before the first, down with its volumes after the last."""
+"""One engine and a gateway, for the tests of a module: up before the first, down with its volumes after the last."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOADING = 180.0
 """Seconds within which the model must run."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
     stack = Stack()
     stack.compose("down", "--volumes", "--timeout", "1")

@@ -31,13 +31,18 @@ def in_image(image: str, *command: str, options: Sequence[str] = ()) -> str:
 
 
 class Stack:
-    """An engine and a gateway, started by compose.
+    """Engines and a gateway, started by compose.
+
+    Args:
+        project: name of the project.
+        files: compose files, each over the ones before.
 
     Attributes:
         address: host:port where the gateway is published on this machine.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, project: str = PROJECT, *files: str) -> None:
+        self._options = ["--project-name", project, *(part for file in files for part in ("--file", file))]
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self._port = str(probe.getsockname()[1])
@@ -45,12 +50,17 @@ class Stack:
 
     def compose(self, *arguments: str) -> str:
         """Run compose, or the program that COMPOSE in the environment names."""
-        command = [*shlex.split(os.environ["COMPOSE"]), "--project-name", PROJECT, *arguments]
+        command = [*shlex.split(os.environ["COMPOSE"]), *self._options, *arguments]
         return run(command, HEADRACE_PORT=self._port)
 
     def container(self, service: str) -> str:
         """Return the id of a service's container."""
         return self.compose("ps", "--quiet", service).strip()
+
+    def address_of(self, container: str) -> str:
+        """Return the address of a container in the project's network."""
+        form = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
+        return run(["docker", "inspect", container, "--format", form]).strip()
 
     def docker(self, verb: str, service: str, *arguments: str) -> str:
         """Run a docker command on the container of a service."""
