@@ -1,4 +1,4 @@
-"""The command line: chat, generate, models, install, start, stop, release. Needs the extra `cli` of this package.
+"""The command line: chat, generate, and the verbs of models. Needs the extra `cli` of this package.
 
 Only answers go to stdout, so that a pipe receives the answer alone; progress, warnings and errors go to stderr.
 """
@@ -18,6 +18,7 @@ from headrace._base.environment import api_key, authorities, server_address
 from headrace.cli import answers as cli_answers
 from headrace.cli import chat as cli_chat
 from headrace.cli import models as cli_models
+from headrace.cli import serialize as cli_serialize
 from headrace.cli.options import advice_for_flag
 from headrace.cli.output import complain, give_up_stdout, log_as_notes, show_everything
 from headrace.cli.words import sentence
@@ -118,6 +119,17 @@ def _parser() -> argparse.ArgumentParser:
     _about_model(commands, "start", cli_models.start, "start an installed model: load it and warm it up")
     _about_model(commands, "stop", cli_models.stop, "stop a model once its requests end, or at its drain_limit")
     _about_model(commands, "release", cli_models.release, "free a model that does not run, and its name")
+
+    serialize = _about_model(
+        commands, "serialize", cli_serialize.serialize, "write a model in Headrace's own format, on its engines' hosts"
+    )
+    serialize.add_argument("path", help="directory or hub name of the model, on the engine's host")
+    serialize.add_argument(
+        "--output-dir", default="", metavar="DIR", help="folder on the engine's host; default: into the engine's memory"
+    )
+    serialize.add_argument("--skip-if-exists", action="store_true", help="keep files that were made in the same way")
+    _takes_fields(serialize, cli_serialize.FIELDS, "InstallFields", "weight_quant=INT8")
+    serialize.epilog = f"{cli_serialize.COLUMNS} {serialize.epilog}"
     return parser
 
 

@@ -11,7 +11,7 @@ from headrace._transport.message_iterator import MessageIterator
 from headrace.cli.output import note
 from headrace.client import Client
 from headrace.errors import HeadraceError, UnavailableError
-from headrace.model_types import ModelInfo
+from headrace.model_types import ModelInfo, ModelProgress
 from headrace.types import ModelState
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Progress:
         self._watch: MessageIterator[ModelInfo] | None = None
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="headrace-progress", daemon=True)
-        self._status = _status(name) if sys.stderr.isatty() else None
+        self._status = status(name)
 
     def __enter__(self) -> Self:
         if self._status is not None:
@@ -79,11 +79,21 @@ class Progress:
     def _show(self, model: ModelInfo) -> None:
         phase = _phase(model)
         if self._status is not None:
-            self._shown[model.engine] = f"{model.engine}  {phase}{_amount(model)}"
+            self._shown[model.engine] = f"{model.engine}  {phase}{_amount(model.progress)}"
             self._status.update("  ".join([self._name, *self._shown.values()]))
         elif self._shown.get(model.engine) != phase:
             self._shown[model.engine] = phase
             note(f"{self._name}  {model.engine}  {phase}")
+
+
+def status(text: str) -> Status | None:
+    """Return a line that shows what is in progress; None where stderr is no terminal."""
+    return _status(text) if sys.stderr.isatty() else None
+
+
+def in_words(progress: ModelProgress) -> str:
+    """Return phase and amount of a progress, for people."""
+    return f"{progress.phase.lower().replace('_', ' ')}{_amount(progress)}"
 
 
 def _status(text: str) -> Status:
@@ -96,8 +106,7 @@ def _phase(model: ModelInfo) -> str:
     return (model.progress.phase if model.progress is not None else str(model.state)).lower().replace("_", " ")
 
 
-def _amount(model: ModelInfo) -> str:
-    progress = model.progress
+def _amount(progress: ModelProgress | None) -> str:
     if progress is None or not progress.bytes_total:
         return ""
     return f"  {progress.bytes_done / 1e6:,.0f}/{progress.bytes_total / 1e6:,.0f} MB"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
-from headrace._values.refusals import invalid
+from headrace._values.refusals import invalid, unknown_key
 from headrace.compat.counterparts import not_supported
+from headrace.errors import InvalidRequestError
 
 _PIECES = ("system", "meta_instruction", "eosys", "user", "eoh", "assistant", "eoa", "tool", "eotool", "separator")
 
@@ -63,6 +66,33 @@ class ChatTemplateConfig:
         if self.model_name not in (None, "base") and not self.has_pieces:
             advice = "leave it out for the template in the model's files, or give the template's pieces"
             raise not_supported("model_name", self.model_name, advice)
+
+    @classmethod
+    def from_json(cls, file_or_string: str) -> ChatTemplateConfig:
+        """Return the template that a JSON file, or a text of JSON, describes.
+
+        Args:
+            file_or_string: path of a file with one JSON object, or the object itself; its keys are the fields.
+
+        Raises:
+            InvalidRequestError: it is neither, or has an unknown key or a wrong value.
+            OSError: the file cannot be read.
+        """
+        if not isinstance(file_or_string, str):
+            raise invalid("file_or_string", file_or_string, "the path of a JSON file, or a text of JSON")
+        text = file_or_string
+        if not text.lstrip().startswith("{"):
+            text = Path(file_or_string).read_text(encoding="utf-8")
+        try:
+            values = json.loads(text)
+        except ValueError as error:
+            raise InvalidRequestError(f"file_or_string is no JSON: {error}") from error
+        if not isinstance(values, dict):
+            raise invalid("file_or_string", values, "one JSON object")
+        known = [each.name for each in fields(cls)]
+        for name in values.keys() - set(known):
+            raise unknown_key("file_or_string", name, known)
+        return cls(**values)
 
     @property
     def has_pieces(self) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -161,3 +163,39 @@ def test_names_without_counterpart_say_what_to_do(name: str) -> None:
         exec(f"from headrace.lmdeploy import {name}")
     with pytest.raises(AttributeError):
         _ = lmdeploy.nothing
+
+
+PIECES = {"model_name": "mine", "user": "<u>", "eoh": "</u>", "assistant": "<a>", "stop_words": ["</a>"]}
+
+
+def test_a_template_comes_from_a_json_file_or_text(tmp_path: Path) -> None:
+    path = tmp_path / "template.json"
+    path.write_text(json.dumps(PIECES))
+    for given in (str(path), json.dumps(PIECES), "\n " + json.dumps(PIECES)):
+        template = ChatTemplateConfig.from_json(given)
+        assert template == ChatTemplateConfig(**PIECES)
+    assert template.render([{"role": "user", "content": "Hi"}]) == "<u>Hi</u><a>"
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ('{"user": ', "no JSON"),
+        ('{"users": "<u>"}', "did you mean user"),
+        ('{"user": 3}', "user = 3"),
+        ('{"model_name": "vicuna"}', "model_name"),
+        (7, "path of a JSON file"),
+    ],
+)
+def test_json_that_is_no_template_is_refused(given: Any, complaint: str) -> None:
+    with pytest.raises(InvalidRequestError, match=complaint):
+        ChatTemplateConfig.from_json(given)
+
+
+def test_json_that_is_no_object_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "list.json"
+    path.write_text("[1]")
+    with pytest.raises(InvalidRequestError, match="one JSON object"):
+        ChatTemplateConfig.from_json(str(path))
+    with pytest.raises(FileNotFoundError):
+        ChatTemplateConfig.from_json(str(tmp_path / "none.json"))
