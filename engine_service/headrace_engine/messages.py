@@ -135,6 +135,23 @@ class Ended:
     error: str = ""
 
 
+@dataclass(slots=True)
+class CacheChange:
+    """Blocks that came into the prefix cache, or left it.
+
+    Attributes:
+        stored: they came.
+        host: the tier is host memory, and not the pool.
+        keys: their keys, as `block_keys` makes them; of those that came, each is the parent of the next.
+        parent: key of the block before the first that came; empty: that one begins a prompt.
+    """
+
+    stored: bool
+    host: bool
+    keys: list[bytes]
+    parent: bytes = b""
+
+
 @dataclass(slots=True)  # Frozen ones take twice as long to make, and there is one for every step.
 class StepOutput:
     """The results of one step, for all sequences. Row i of keys, token_ids and logprobs is one new token.
@@ -153,6 +170,7 @@ class StepOutput:
         scheduled: sequences that are in a step for the first time.
         preempted: sequences that were preempted for lack of blocks.
         ended: sequences that the core ended.
+        cache: what came into the prefix cache, and left it, in order.
         step_time: seconds since the step was scheduled, or since the one before finished, whichever is later.
         batch_size: number of sequences in the step.
     """
@@ -170,6 +188,7 @@ class StepOutput:
     scheduled: list[Scheduled] = field(default_factory=list)
     preempted: list[int] = field(default_factory=list)
     ended: list[Ended] = field(default_factory=list)
+    cache: list[CacheChange] = field(default_factory=list)
     stat: CoreStat = field(default_factory=CoreStat)
     step_time: float = 0.0
     batch_size: int = 0

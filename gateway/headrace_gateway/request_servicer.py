@@ -18,7 +18,7 @@ from headrace_gateway.engines.pool import EnginePool
 from headrace_gateway.engines.prefixes import pieces
 from headrace_gateway.forwarding.calls import LiveCalls
 from headrace_gateway.forwarding.fan_out import together
-from headrace_gateway.forwarding.forward import Forward
+from headrace_gateway.forwarding.forward import PROMPT_KEYS, Forward
 from headrace_gateway.forwarding.keys import Keys
 from headrace_gateway.forwarding.owed_releases import OwedReleases
 from headrace_gateway.forwarding.paging import merged_page
@@ -55,17 +55,20 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
         If none does, another gateway may be starting it right now: then both choose the engine by the key.
         """
         self._calls.refuse_if_draining()
-        forward = Forward(context)
+        forward, prompt = Forward(context, asking=PROMPT_KEYS), pieces(request)
 
         async def begin(engine: Engine) -> Any:
-            return await forward.ask(engine, engine.requests.StartRequest, request, START_SECONDS)
+            answer = await forward.ask(engine, engine.requests.StartRequest, request, START_SECONDS)
+            self._router.learn(prompt, answer.prompt_keys)
+            answer.ClearField("prompt_keys")
+            return answer
 
         async with self._keys.turn(request) as may_be_known:
             holder = await self._keys.holder(forward, request) if may_be_known else None
             if holder is None:
                 key = f"{request.request_id}/{request.handover}" if may_be_known else ""
                 names = names_of(request.config)
-                return await self._router.place(request.model_name, begin, key, names, pieces(request))
+                return await self._router.place(request.model_name, begin, key, names, prompt)
             with holder.load.placing():
                 return await begin(holder)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from headrace_engine.block_keys import Scope
 from headrace_engine.commands import (
     MOST_ROWS,
     AddSequence,
@@ -24,7 +25,6 @@ from headrace_engine.commands import (
 from headrace_engine.core.guides.compiler import GuideMaker, Guides
 from headrace_engine.core.kv.block_pool import BlockPool
 from headrace_engine.core.kv.host_tier import HostTier
-from headrace_engine.core.kv.prefix_cache import Scope
 from headrace_engine.core.link import Link
 from headrace_engine.core.runner import Runner, Sampled
 from headrace_engine.core.scheduling.drafters import Drafter, drafter_for
@@ -65,7 +65,7 @@ class Core:
         drafter: Drafter | None = None,
         costs: RowCosts | None = None,
     ) -> None:
-        scope = Scope(revision=plan.path, kv_mode=plan.kv_cache_mode)
+        scope = Scope.of(plan)
         limits = Limits(plan.max_batch, plan.max_prefill_tokens, caching=plan.enable_prefix_cache)
         pool, host = BlockPool(sizes.num_blocks, plan.block_size), HostTier(sizes.num_host_blocks)
         self._pace = pace or Pace(block=plan.block_size)

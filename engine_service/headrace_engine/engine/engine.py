@@ -8,6 +8,7 @@ from contextlib import aclosing
 
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.config.options import API_VERSION, FEATURES, EngineOptions
+from headrace_engine.engine.cores.cached_blocks import CachedBlocks
 from headrace_engine.engine.cores.core_link import CoreLauncher
 from headrace_engine.engine.models.kept_models import Replaced
 from headrace_engine.engine.models.model_calls import ModelCalls
@@ -21,7 +22,7 @@ from headrace_engine.engine.results.statistics import Clock
 from headrace_engine.engine.sessions.load import model_loads
 from headrace_engine.engine.sessions.session_update import ModelLoad
 from headrace_engine.engine.sessions.sessions import Sessions
-from headrace_engine.model_types import ServerInfo
+from headrace_engine.model_types import ModelState, ServerInfo
 from headrace_engine.request_types import (
     AcceptedRequest,
     Embedding,
@@ -29,6 +30,9 @@ from headrace_engine.request_types import (
     StartRequest,
 )
 from headrace_engine.result_types import Elements, FinishReason, ReadResult, SequenceView
+
+MOST_PROMPT_KEYS = 4096
+"""Blocks of a prompt whose keys are told."""
 
 
 class Engine(ModelCalls):
@@ -53,12 +57,17 @@ class Engine(ModelCalls):
         self._registry = RequestRegistry(options.name, self.instance_id, clock)
         self.arriving = self._registry.keys.arriving
         self._admission = Admission(self._registry, self._models.get, self._refuse_while_draining, clock)
-        self.sessions = Sessions(self._registry.find, self._loads)
+        self.sessions = Sessions(self._registry.find, self._loads, self._cached)
         self._reading = Reading(self.sessions.streams)
         self._embeddings = Embeddings(self._admission.accept, self._registry, self._reading)
 
     def _loads(self) -> list[ModelLoad]:
         return model_loads(self._models.all(), draining=self._draining)
+
+    def _cached(self) -> dict[str, CachedBlocks]:
+        """Return the cached blocks of each model that serves."""
+        serving = (ModelState.RUNNING, ModelState.STOPPING)
+        return {model.name: model.outputs.cached for model in self._models.all() if model.state in serving}
 
     async def start(self, declared: Sequence[RuntimeConfig] = ()) -> list[Replaced]:
         """Restore the models and states kept from before a restart. Their verbs run in the background.
@@ -122,6 +131,13 @@ class Engine(ModelCalls):
             return await self._reading.sync([self._registry.find(handle, owner)])
         self._models.get(model_name or "")
         return await self._reading.sync_all(self._registry.of_owner(owner, model_name or ""))
+
+    def prompt_keys(self, handle: str, owner: str) -> list[bytes]:
+        """Return the keys of the first blocks of a request's prompt; none once it has ended."""
+        request = self._registry.find_or_none(handle, owner)
+        if request is None or not request.sequences:
+            return []
+        return request.model.prompt_keys(request.sequences[0], MOST_PROMPT_KEYS)
 
     async def get_request(
         self,

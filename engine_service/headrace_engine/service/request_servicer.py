@@ -12,6 +12,7 @@ from headrace_proto.v1.session_pb2 import SessionRequest, SessionResponse
 from headrace_engine.engine.engine import Engine
 from headrace_engine.errors import HeadraceError
 from headrace_engine.result_types import ReadResult
+from headrace_engine.service.convert.callers import wants_prompt_keys
 from headrace_engine.service.convert.codec import read_seconds
 from headrace_engine.service.convert.prompt import embed_requests, generate_request, start_request
 from headrace_engine.service.convert.refusals import required
@@ -40,7 +41,8 @@ class RequestServicer(RequestServiceServicer):
         """Validate and accept a request."""
         with self._engine.arriving(request.owner, request.request_id):
             accepted = await self._engine.start_request(await by_size(self._engine.pools, start_request, request))
-        return wire.StartRequestResponse(request=ACCEPTED.to_wire(accepted))
+        keys = self._engine.prompt_keys(accepted.handle, request.owner) if wants_prompt_keys() else []
+        return wire.StartRequestResponse(request=ACCEPTED.to_wire(accepted), prompt_keys=b"".join(keys))
 
     async def StopRequest(self, request: wire.StopRequestRequest, context: Any) -> wire.StopRequestResponse:
         """End a request; its tokens stay readable."""

@@ -1,9 +1,9 @@
 """RequestService.Session: one stream that carries all sequences that a client or gateway reads.
 
-Clients of an engine are trusted, so every session may name owners and request load reports; a gateway refuses both to
-its clients. A client that is silent for 30 s gets UNAVAILABLE with SESSION_SILENT. When the engine shuts down, a client
-gets the remaining results and `closing`, half-closes, and gets UNAVAILABLE with DRAINING. A client that half-closes
-by itself gets what is available, and the call ends with OK.
+Clients of an engine are trusted, so every session may name owners and request load reports and cache events; a gateway
+refuses these to its clients. A client that is silent for 30 s gets UNAVAILABLE with SESSION_SILENT. When the engine
+shuts down, a client gets the remaining results and `closing`, half-closes, and gets UNAVAILABLE with DRAINING. A client
+that half-closes by itself gets what is available, and the call ends with OK.
 """
 
 from __future__ import annotations
@@ -76,5 +76,5 @@ async def _apply_all(messages: AsyncIterator[SessionRequest], session: EngineSes
 
 def _open(message: SessionRequest, session: EngineSession) -> None:
     check_options(message)
-    session.open(load=message.options.load)
+    session.open(load=message.options.load, cache_events=message.options.HasField("cache_events"))
     _log.debug("session_opened", client=message.options.client)

@@ -25,6 +25,7 @@ from headrace_proto.v1 import (
 from headrace_gateway import API_VERSION, status
 from headrace_gateway.engine_security import EngineSecurity
 from headrace_gateway.engines.breaker import Breaker
+from headrace_gateway.engines.cached_blocks import CachedBlocks
 from headrace_gateway.engines.liveness import LOST_SECONDS, Liveness
 from headrace_gateway.engines.load import EngineLoad
 from headrace_gateway.engines.prefixes import Prefixes
@@ -64,7 +65,8 @@ class Engine:
         missing: set while it is lost.
         liveness: when it was last heard of.
         breaker: passes over it while it fails what it is given.
-        prefixes: beginnings of prompts that it has probably cached.
+        prefixes: beginnings of prompts that were sent there.
+        cached: the blocks in its prefix caches, where it tells.
         left: time at which it left the gateway's list; None while it is in it.
     """
 
@@ -90,6 +92,7 @@ class Engine:
         self.missing = asyncio.Event()
         self.breaker = Breaker()
         self.prefixes = Prefixes()
+        self.cached = CachedBlocks()
         self.left: float | None = None
         self.liveness = Liveness()
         self._timeout = poll_timeout

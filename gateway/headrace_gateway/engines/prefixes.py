@@ -1,17 +1,25 @@
-"""Prefix affinity: which engine has probably computed the beginning of a prompt already.
+"""Prefix affinity: which engine has computed the beginning of a prompt already.
 
-The gateway sees prompts, not blocks: it keeps digests of the beginnings of prompts that it sent to an engine, in pieces
-that are about as long as a block. What an engine holds is bounded by its KV pool, and so is what is kept of it.
+The gateway sees prompts, not blocks: it takes digests of their beginnings, in pieces that are about as long as a block.
+Engines that send cache events have the blocks that they say; which those of a prompt are, engines told when the same
+beginning was started before (`PromptKeys`). What was sent to an engine just now is not in its events yet, and other
+engines send none: of each engine, the pieces of prompts that were sent there are kept (`Prefixes`). What an engine
+holds is bounded by its KV pool, and so is what is kept of it.
 """
 
 from __future__ import annotations
 
 import hashlib
+import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from math import inf
 from typing import Any
 
 from headrace_proto.v1 import generation_pb2
+
+KEY_BYTES = 16
+"""Bytes of a block's key."""
 
 IDS = 16
 """Ids of a piece, as a block has."""
@@ -24,6 +32,12 @@ MOST_PIECES = 4096
 
 MOST_KEPT = 50_000
 """Pieces that are kept of one engine, some 10 MB; the least recently used ones go first."""
+
+MOST_KEYS = 100_000
+"""Pieces whose blocks' keys are kept, some 25 MB; the least recently used ones go first."""
+
+RECENT_SECONDS = 10.0
+"""Seconds for which a prompt that was sent to an engine counts as cached there, though no event says so yet."""
 
 
 def pieces(request: Any) -> list[bytes]:
@@ -82,18 +96,21 @@ class Prefixes:
         run: what the contents belong to: the engine's instance. Another run has computed nothing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self.run = ""
-        self._held: OrderedDict[bytes, None] = OrderedDict()
+        self._now = now
+        self._held: OrderedDict[bytes, float] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def known(self, prompt: Sequence[bytes], run: str) -> int:
-        """Return how many pieces of a prompt the engine has, from its beginning on."""
+    def known(self, prompt: Sequence[bytes], run: str, seconds: float = inf) -> int:
+        """Return how many pieces of a prompt the engine was sent in the last seconds, from its beginning on."""
         if run != self.run:
             return 0
-        return next((number for number, piece in enumerate(prompt) if piece not in self._held), len(prompt))
+        since, never = self._now() - seconds, -inf
+        late = (number for number, piece in enumerate(prompt) if self._held.get(piece, never) <= since)
+        return next(late, len(prompt))
 
     def hold(self, prompt: Sequence[bytes], run: str, capacity: int) -> None:
         """Record that the engine computes a prompt.
@@ -107,8 +124,38 @@ class Prefixes:
             self.run = run
             self._held.clear()
         for piece in reversed(prompt):  # The beginning was used last, as an engine evicts the tail of a prompt first.
-            self._held[piece] = None
+            self._held[piece] = self._now()
             self._held.move_to_end(piece)
         most = min(MOST_KEPT, capacity // IDS) if capacity else MOST_KEPT
         while len(self._held) > most:
             self._held.popitem(last=False)
+
+
+class PromptKeys:
+    """The keys of blocks up to which pieces of prompts reach, as engines told them when prompts were started."""
+
+    def __init__(self) -> None:
+        self._keys: OrderedDict[bytes, bytes] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def of(self, prompt: Sequence[bytes]) -> list[bytes]:
+        """Return the key of each piece of a prompt, from its beginning to the last one known; empty where unknown."""
+        keys = [self._keys.get(piece, b"") for piece in prompt]
+        while keys and not keys[-1]:
+            keys.pop()
+        return keys
+
+    def learn(self, prompt: Sequence[bytes], keys: bytes) -> None:
+        """Record the keys of a prompt's full blocks, one after the other.
+
+        Where the pieces are not as long as blocks, a piece reaches as far into the blocks as into the pieces.
+        """
+        blocks = len(keys) // KEY_BYTES
+        for number in range(len(prompt), 0, -1):
+            if (end := number * blocks // len(prompt) * KEY_BYTES) > 0:
+                self._keys[prompt[number - 1]] = keys[end - KEY_BYTES : end]
+                self._keys.move_to_end(prompt[number - 1])
+        while len(self._keys) > MOST_KEYS:
+            self._keys.popitem(last=False)

@@ -43,6 +43,11 @@ class EngineView:
         """True if it refuses new requests and is shutting down."""
         return self.info is not None and self.info.draining
 
+    @property
+    def tells_cache(self) -> bool:
+        """True if it sends cache events."""
+        return self.info is not None and "cache_events" in self.info.features
+
     def state(self, model_name: str) -> model_pb2.ModelState:
         """Return the state of a model there; UNSPECIFIED if it has no model of that name."""
         info = self.models.get(model_name)

@@ -23,6 +23,9 @@ PASSED_METADATA = frozenset({"traceparent"})
 CALLER_KEY = "headrace-caller"
 """Metadata by which an engine distinguishes the gateway's clients, for fair shares. Clients cannot set it."""
 
+PROMPT_KEYS = "headrace-prompt-keys"
+"""Metadata that asks an engine for the keys of a prompt's blocks."""
+
 _SALT = secrets.token_bytes(16)
 
 _BROKEN = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
@@ -38,14 +41,16 @@ class Forward:
 
     Args:
         context: the client's call.
+        asking: a key of further metadata for the engines; "": none.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, asking: str = "") -> None:
         left = cast("float | None", context.time_remaining())  # None: the client set no deadline
         self._expires = None if left is None else time.monotonic() + left
         sent = context.invocation_metadata() or ()
         passed = tuple((key, value) for key, value in sent if key in PASSED_METADATA)
-        self.metadata = (*passed, (CALLER_KEY, _anonymous(callers.current().owner or context.peer())))
+        asked = ((asking, "1"),) if asking else ()
+        self.metadata = (*passed, (CALLER_KEY, _anonymous(callers.current().owner or context.peer())), *asked)
 
     def remaining(self) -> float | None:
         """Return the seconds until the client's deadline; None without one."""

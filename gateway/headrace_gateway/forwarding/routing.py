@@ -6,6 +6,7 @@ import hashlib
 import itertools
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import grpc
@@ -14,6 +15,7 @@ import structlog
 from headrace_gateway import status
 from headrace_gateway.engines.engine import Engine
 from headrace_gateway.engines.pool import EnginePool
+from headrace_gateway.engines.prefixes import RECENT_SECONDS, PromptKeys
 from headrace_gateway.forwarding.absence import no_engine_for
 from headrace_gateway.forwarding.processors import processing
 from headrace_gateway.status import CallError
@@ -97,6 +99,7 @@ class Router:
         self._pool = pool
         self._affinity = affinity
         self._turns = itertools.count(1)
+        self._keys = PromptKeys()
 
     def of_handle(self, handle: str) -> Engine:
         """Return the engine that a handle names.
@@ -105,6 +108,10 @@ class Router:
             CallError: UNKNOWN_REQUEST if the text is not a handle, UNKNOWN_ENGINE.
         """
         return self._pool.named(Handle.parse(handle).engine)
+
+    def learn(self, prompt: Sequence[bytes], keys: bytes) -> None:
+        """Record the keys of a prompt's blocks, which an engine told when it was started."""
+        self._keys.learn(prompt, keys)
 
     def knows(self, handle: str) -> bool:
         """True if a text is a handle that names an engine of the list."""
@@ -199,7 +206,9 @@ class Router:
         running = processing(self._pool.engines, wanted.model_name, wanted.processors)
         able = [engine for engine in running if engine.view.takes(wanted.model_name) and engine not in tried]
         best = min(able, key=lambda engine: _rank(engine, wanted), default=None)
-        return None if best is None else _with_prefix(best, able, wanted)
+        if best is None or not wanted.prompt:
+            return best
+        return _with_prefix(best, able, wanted, self._keys.of(wanted.prompt))
 
 
 @dataclass(frozen=True)
@@ -218,9 +227,13 @@ def _rank(engine: Engine, wanted: _Wanted) -> tuple[bool, bool, int, int]:
     return not engine.breaker.closed, not engine.view.serves(wanted.model_name), order, engine.turn
 
 
-def _with_prefix(best: Engine, able: Sequence[Engine], wanted: _Wanted) -> Engine:
-    """Return the engine that has the longest beginning of the prompt, if none has to wait for that; else `best`."""
-    known = {engine: engine.prefixes.known(wanted.prompt, engine.view.instance_id) for engine in able}
+def _with_prefix(best: Engine, able: Sequence[Engine], wanted: _Wanted, keys: Sequence[bytes]) -> Engine:
+    """Return the engine that has the longest beginning of the prompt, if none has to wait for that; else `best`.
+
+    Args:
+        keys: of the prompt's pieces, as far as they are known.
+    """
+    known = {engine: _known(engine, wanted, keys) for engine in able}
     if not any(known.values()):
         return best
     most = best.load.requests + ALLOWANCE
@@ -231,6 +244,14 @@ def _with_prefix(best: Engine, able: Sequence[Engine], wanted: _Wanted) -> Engin
         if engine is best or (_rank(engine, wanted)[:2] == equal and _idle(engine) and engine.load.requests <= most)
     ]
     return min(free, key=lambda engine: (-known[engine], _rank(engine, wanted)))
+
+
+def _known(engine: Engine, wanted: _Wanted, keys: Sequence[bytes]) -> int:
+    """Return how many pieces of the prompt an engine has: as its cache events tell, or as was sent there."""
+    sent = partial(engine.prefixes.known, wanted.prompt, engine.view.instance_id)
+    if keys and engine.cached.follows(wanted.model_name):
+        return max(engine.cached.known(wanted.model_name, keys), sent(RECENT_SECONDS))
+    return sent()
 
 
 def _idle(engine: Engine) -> bool:

@@ -32,8 +32,8 @@ _JUDGE_SECONDS = 1.0
 class EngineLink:
     """The stream to one engine, reopened when it breaks. The engine's messages are always read at once.
 
-    It also carries the engine's load reports, so it stays open without readers. Owns the channels of the current
-    stream; when it breaks, they are failed as a whole, and new attaches go to the channels of the next stream.
+    It also carries the engine's load reports and cache events, so it stays open without readers. Owns the channels of
+    the current stream; when it breaks, they are failed as a whole, and new attaches go to the channels of the next one.
 
     Args:
         engine: engine to read from.
@@ -63,6 +63,7 @@ class EngineLink:
             self._opened = self._leaving = False
             failure = await self._run_stream()
             self._engine.load.lost()
+            self._engine.cached.lost()
             failure = await self._judged(failure)
             channels, self.channels = self.channels, self._new_channels()
             self._work.clear()
@@ -114,6 +115,8 @@ class EngineLink:
         first = self.channels.take() or wire.SessionRequest()
         first.options.client = f"headrace-gateway {__version__}"
         first.options.load = True
+        if self._engine.view.tells_cache:
+            first.options.cache_events.SetInParent()
         await call.write(first)
         writing = asyncio.create_task(self._write(call))
         watching: asyncio.Task[None] | None = None
@@ -145,6 +148,8 @@ class EngineLink:
         if leaving:
             self._leaving = True
             self._work.set()
+        if response.HasField("cache_events"):
+            self._engine.cached.apply(response.cache_events)
         if load and self._engine.load.update(load):
             self._engine.wake.set()
 

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
+from headrace_engine.engine.cores.cached_blocks import CachedBlocks
 from headrace_engine.engine.requests.requests import Request
 from headrace_engine.engine.results.result_log import ResultLog
 from headrace_engine.engine.results.token_details import DetailOptions
+from headrace_engine.engine.sessions.cache_watch import CacheWatch
 from headrace_engine.engine.sessions.load import LoadWatch
 from headrace_engine.engine.sessions.session import EngineSession
 from headrace_engine.engine.sessions.session_channels import Attachment
@@ -69,6 +71,7 @@ class SessionRig:
     update_bytes: int = 960 * 1024
     stories: dict[str, Story] = field(default_factory=dict)
     loads: list[ModelLoad] = field(default_factory=list)
+    cached: dict[str, CachedBlocks] = field(default_factory=dict)
     timers: FakeTimers = field(default_factory=FakeTimers)
     closed: int = 0
     shares: Shares[EngineSession] = field(default_factory=lambda: Shares(10**6))
@@ -77,6 +80,7 @@ class SessionRig:
         self.session = EngineSession(
             self.find,
             LoadWatch(lambda: self.loads),
+            CacheWatch(lambda: self.cached),
             self.timers,
             self._count_close,
             self.shares,

@@ -94,6 +94,7 @@ class Known:
         self.api_version = "1.0"
         self.role = facts_wire.SERVER_ROLE_ENGINE
         self.features = ["generate", "session"]
+        self.prompt_keys = b""
         self.changed = asyncio.Event()
         self._arrivals = 0
 
@@ -220,7 +221,7 @@ class RequestAnswers(Known):
             owner=request.owner,
             handover=request.handover,
         )
-        return wire.StartRequestResponse(request=held.accepted())
+        return wire.StartRequestResponse(request=held.accepted(), prompt_keys=self.prompt_keys)
 
     async def _check_takes(self, name: str, context: Any) -> None:
         if self.draining:

@@ -82,7 +82,7 @@ class EngineSide:
         self.pings: list[int] = []
         self.attaches: list[wire.Attach] = []
         self.acks: list[wire.Ack] = []
-        self.wants_load = False
+        self.wants_load = self.wants_cache = False
         self.closing = False
         self.loads: deque[wire.ModelLoad] = deque()
         self._used: set[int] = set()
@@ -94,6 +94,7 @@ class EngineSide:
         assert request.HasField("options") is not self._opened
         self._opened = True
         self.wants_load |= request.options.load
+        self.wants_cache |= request.options.HasField("cache_events")
         for attach in request.attach:
             self._attach(attach)
         for number in request.detach:

@@ -7,47 +7,13 @@ from the pool (`adopt`), and registers its own blocks as they fill up (`register
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from itertools import count, islice
 
+from headrace_engine.block_keys import CacheChanges, Scope, block_content, block_key
 from headrace_engine.core.kv.block_pool import BlockPool, IntegrityError
 from headrace_engine.core.kv.host_tier import HostTier
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """Everything that keys and values depend on besides the ids. Blocks are shared only within one scope.
-
-    Attributes:
-        revision: name of the model's weights, which changes with them.
-        kv_mode: storage of keys and values.
-        adapter: name of the LoRA adapter; "" = none.
-        media_digest: digest of the media behind placeholder ids; "" = none.
-        salt: chosen by the caller, to separate requests.
-        group: number of a group of sequences that share only with each other; 0 = no group. Their blocks are useless
-            once the group has ended, so they are evicted first and never moved to host memory.
-    """
-
-    revision: str = ""
-    kv_mode: str = ""
-    adapter: str = ""
-    media_digest: str = ""
-    salt: str = ""
-    group: int = 0
-
-    @property
-    def key(self) -> bytes:
-        """Parent key of every first block in this scope."""
-        fields = (self.revision, self.kv_mode, self.adapter, self.media_digest, self.salt, self.group)
-        return block_key(b"", repr(fields).encode())
-
-
-def block_key(parent: bytes, content: bytes) -> bytes:
-    """Return the 128-bit key of a block, derived from the key of the block before it and its own ids."""
-    return blake2b(parent + content, digest_size=16).digest()
 
 
 @dataclass(slots=True)
@@ -72,7 +38,7 @@ class Cursor:
     def read(self, ids: Sequence[int], blocks: int) -> None:
         """Hash the first `blocks` blocks of ids that are not hashed yet."""
         for i in range(len(self.hashes), blocks):
-            content = array("I", ids[i * self.block_size : (i + 1) * self.block_size]).tobytes()
+            content = block_content(ids, i, self.block_size)
             parent = self.hashes[-1][0] if self.hashes else self.scope.key
             self.hashes.append((block_key(parent, content), content))
 
@@ -83,6 +49,7 @@ class _Entry:
 
     Attributes:
         location: current location of the contents; see PrefixCache.
+        parent_key: key of the block before; empty for the first of a prompt.
         brief: the contents are short-lived.
     """
 
@@ -91,6 +58,7 @@ class _Entry:
     key: bytes
     content: bytes
     parent: int | Scope
+    parent_key: bytes
     brief: bool
 
     def holds(self, content: bytes, parent: int | Scope) -> bool:
@@ -109,6 +77,9 @@ class PrefixCache:
     Args:
         pool: the blocks that sequences use.
         host: receives evicted blocks; None: their contents are lost.
+
+    Attributes:
+        changes: what came and went since they were last taken, but for short-lived contents.
     """
 
     def __init__(self, pool: BlockPool, host: HostTier | None = None) -> None:
@@ -117,6 +88,7 @@ class PrefixCache:
         self._serials = count(1)
         self._entries: dict[bytes, _Entry] = {}
         self._by_location: dict[int, _Entry] = {}
+        self.changes = CacheChanges()
         pool.on_evict = self._evict
         self._host.on_evict = lambda block: self._drop(pool.total + block)
 
@@ -164,8 +136,10 @@ class PrefixCache:
             return
         cursor.read(ids, full)
         new, brief = slice(cursor.known, full), cursor.scope.group > 0
+        before = cursor.hashes[cursor.known - 1][0] if cursor.known else b""
         for block, (key, content) in zip(blocks[new], cursor.hashes[new], strict=True):
-            cursor.parent = self._register(key, content, cursor.parent, block, brief=brief)
+            entry = _Entry(0, block, key, content, cursor.parent, before, brief)
+            cursor.parent, before = self._register(entry), key
         cursor.known = full
 
     def forget(self, location: int) -> None:
@@ -191,20 +165,21 @@ class PrefixCache:
             [location - self._pool.total for location in self._by_location if location >= self._pool.total]
         )
 
-    def _register(self, key: bytes, content: bytes, parent: int | Scope, block: int, *, brief: bool) -> int:
+    def _register(self, new: _Entry) -> int:
         """Return the serial number of the entry that stands for this content from now on."""
-        present = self._entries.get(key)
-        if present is not None and present.holds(content, parent):
+        present = self._entries.get(new.key)
+        if present is not None and present.holds(new.content, new.parent):
             if present.location >= self._pool.total:
                 self._free(present.location)
-                self._move(present, block)
+                self._move(present, new.location)
             return present.serial  # Another sequence computed the same first: its block serves, this one stays private.
         if present is not None:
             self.forget(present.location)  # A collision, or a tail without its head: the newer one is of use.
-        entry = _Entry(next(self._serials), block, key, content, parent, brief)
-        self._entries[key] = self._by_location[block] = entry
-        self._pool.keep(block, brief=brief)
-        return entry.serial
+        new.serial = next(self._serials)
+        self._entries[new.key] = self._by_location[new.location] = new
+        self._pool.keep(new.location, brief=new.brief)
+        self._note(new, stored=True)
+        return new.serial
 
     def _fetch(self, entries: Sequence[_Entry]) -> None:
         """Move entries from host memory into the pool."""
@@ -222,18 +197,24 @@ class PrefixCache:
             self._drop(block)
             return
         entry = self._by_location.pop(block)
+        self._note(entry, stored=False)
         entry.location = self._pool.total + location
         self._by_location[entry.location] = entry
+        self._note(entry, stored=True)
 
     def _move(self, entry: _Entry, block: int) -> None:
         """Set the location of an entry to a used pool block."""
         del self._by_location[entry.location]
+        self._note(entry, stored=False)
         entry.location = block
         self._by_location[block] = entry
         self._pool.keep(block)
+        self._note(entry, stored=True)
 
     def _drop(self, location: int) -> None:
-        del self._entries[self._by_location.pop(location).key]
+        entry = self._by_location.pop(location)
+        del self._entries[entry.key]
+        self._note(entry, stored=False)
 
     def _free(self, location: int) -> None:
         """Let the owner of a location, pool or host tier, stop keeping its contents."""
@@ -241,3 +222,11 @@ class PrefixCache:
             self._pool.forget(location)
         else:
             self._host.forget(location - self._pool.total)
+
+    def _note(self, entry: _Entry, *, stored: bool) -> None:
+        if not entry.brief:
+            host = entry.location >= self._pool.total
+            if stored:
+                self.changes.stored(entry.key, entry.parent_key, host=host)
+            else:
+                self.changes.removed(entry.key, host=host)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from itertools import count
 
+from headrace_engine.block_keys import Scope
 from headrace_engine.commands import AddSequence
 from headrace_engine.core.kv.block_pool import BlockPool, IntegrityError
 from headrace_engine.core.kv.host_tier import HostTier
-from headrace_engine.core.kv.prefix_cache import Scope
 from headrace_engine.core.scheduling.drafting import Drafting
 from headrace_engine.core.scheduling.groups import Groups
 from headrace_engine.core.scheduling.pace import Allowance, Pace
@@ -19,6 +19,7 @@ from headrace_engine.core.scheduling.tables import BlockTables
 from headrace_engine.core.scheduling.waiting import WaitingQueue
 from headrace_engine.generation_config import InterruptPolicy
 from headrace_engine.guided.guide import Guide
+from headrace_engine.messages import CacheChange
 from headrace_engine.stat_types import CoreStat, Counters, PoolStat
 
 
@@ -97,6 +98,10 @@ class Scheduler:
         """Set the time, and drop cached blocks that were unused for `ttl` seconds."""
         self._pool.now = now
         self._tables.drop_before(now - ttl)
+
+    def take_cache_changes(self) -> list[CacheChange]:
+        """Return what came into the prefix cache, and left it, since the last call."""
+        return self._tables.take_changes()
 
     def can_schedule_ahead(self) -> bool:
         """Return True if the next step can be scheduled while one is in flight.

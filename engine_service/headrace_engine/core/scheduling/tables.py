@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
+from headrace_engine.block_keys import Scope
 from headrace_engine.commands import AddSequence
 from headrace_engine.core.kv.block_pool import BlockPool
 from headrace_engine.core.kv.host_tier import HostTier
-from headrace_engine.core.kv.prefix_cache import Cursor, PrefixCache, Scope
+from headrace_engine.core.kv.prefix_cache import Cursor, PrefixCache
 from headrace_engine.core.runner import BlockCopies
 from headrace_engine.core.scheduling.sequence import Sequence
+from headrace_engine.messages import CacheChange
 
 
 class BlockTables:
@@ -37,7 +39,7 @@ class BlockTables:
 
     def cursor(self, request: AddSequence) -> Cursor | None:
         """Return the position of a new sequence in the prefix cache; None if it does not use the cache."""
-        scope = replace(self._scope, salt=request.cache_salt)
+        scope = self._scope.narrowed(request)
         if self._caching and request.use_prefix_cache:
             return Cursor(scope, self._pool.block_size)
         return Cursor(replace(scope, group=request.group), self._pool.block_size) if request.group else None
@@ -74,6 +76,10 @@ class BlockTables:
     def take_copies(self) -> BlockCopies:
         """Return the copies due before the next step, because of the blocks that sequences were given."""
         return self._host.take_copies()
+
+    def take_changes(self) -> list[CacheChange]:
+        """Return what came into the prefix cache, and left it, since the last call."""
+        return self._cache.changes.take()
 
     def drop_before(self, date: float) -> None:
         """Evict cached blocks that were last used before this time."""

@@ -92,11 +92,12 @@ class Outcome:
             schedule: the schedule of the step that was applied.
             seconds: duration of that step.
         """
-        stat = self._scheduler.stat
-        if not (schedule.rows or schedule.scheduled or self._ended or stat != self._published):
+        stat, cache = self._scheduler.stat, self._scheduler.take_cache_changes()
+        if not (schedule.rows or schedule.scheduled or self._ended or cache or stat != self._published):
             return
         parts = self._prompts, self._pooled, self._drafts, self._ended
         output = step_output(schedule, self._sampled, *parts, stat, seconds)
+        output.cache = cache
         self._sampled, self._prompts, self._pooled, self._drafts, self._ended = [], [], [], [], []
         self._published = stat
         self._link.send(output)

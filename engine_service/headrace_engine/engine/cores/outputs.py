@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate, count, repeat
 
 from headrace_engine.commands import AddSequence
+from headrace_engine.engine.cores.cached_blocks import CachedBlocks
 from headrace_engine.engine.cores.waiting_queue import Waiting, WaitingQueue
 from headrace_engine.engine.results.sequence import Sequence
 from headrace_engine.engine.results.statistics import Clock, SequenceTimes, StepHistory
@@ -31,6 +32,7 @@ class Outputs:
 
     Attributes:
         queue: sequences that have not been in a step yet.
+        cached: the blocks in the prefix cache.
         mean_duration: mean seconds from arrival to end, of the newest requests.
         mean_service: mean seconds from the first step to the end, of the newest requests; None before the first end.
     """
@@ -43,6 +45,7 @@ class Outputs:
         self.queue = self._waiting = WaitingQueue()
         self._reused: deque[float] = deque(maxlen=_REMEMBERED)
         self._in_step: list[int] = []
+        self.cached = CachedBlocks()
         self._idle = asyncio.Event()
         self._idle.set()
         self.history = history
@@ -95,6 +98,10 @@ class Outputs:
         """Return the command that started a live sequence."""
         return self._commands[sequence]
 
+    def find_command(self, sequence: Sequence) -> AddSequence | None:
+        """Return the command that started a sequence; None if it has ended."""
+        return self._commands.get(sequence)
+
     def add(self, sequence: Sequence, command: AddSequence) -> None:
         """Register a sequence before its command is sent to the core."""
         self._live[sequence.key] = sequence
@@ -136,6 +143,7 @@ class Outputs:
             self._add_states(output.pooled)
         touched = self._append(output, now)
         self.history.add(output, len(output.keys) - len(touched))
+        self.cached.apply(output.cache)
         stopped = [sequence.key for sequence in touched if sequence.log.end is not None]
         for ended in output.ended:
             self._ended(ended)

@@ -8,7 +8,8 @@ from typing import Any
 
 from headrace_proto.pure.faults import is_fault
 
-from headrace_engine.commands import AddSequence, EndSequence, in_common
+from headrace_engine.block_keys import Scope, block_keys
+from headrace_engine.commands import AddSequence, CorePlan, EndSequence, in_common
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.config.runtime import core_plan, ready_effective
 from headrace_engine.engine.cores.core_client import CoreClient
@@ -43,6 +44,7 @@ class Model:
         self._core = CoreClient(launcher, self.outputs, self._report, lambda loss: self._recovery.begin(loss), limit)
         calls = self._launch, self._core_changed, self._core_given_up
         self._recovery = Recovery(self._core, self.outputs, context.clock, *calls)
+        self._plan: CorePlan | None = None
         self._progress: ModelProgress | None = None
         self._state_time = context.clock()
         self._verbs = JoinedCalls(lambda: given_up(self.name, self.state))
@@ -156,6 +158,17 @@ class Model:
         for message in in_common(list(group.values())):
             self._core.send(message)
 
+    def prompt_keys(self, sequence: Sequence, most: int) -> list[bytes]:
+        """Return the keys of the full blocks of a sequence's prompt; none once it has ended, or where none is cached.
+
+        Args:
+            most: maximum number of keys.
+        """
+        command, plan = self.outputs.find_command(sequence), self._plan
+        if command is None or plan is None or not (plan.enable_prefix_cache and command.use_prefix_cache):
+            return []
+        return list(block_keys(Scope.of(plan).narrowed(command), command.prompt, plan.block_size, most))
+
     def end(self, sequence: Sequence, reason: FinishReason) -> None:
         """End a sequence, if it still runs, and write its end record."""
         if self.outputs.finish(sequence, reason):
@@ -208,6 +221,8 @@ class Model:
         """Start a core and wait until it is warm."""
         assert self.prepared is not None, "a model that starts was installed"
         plan = core_plan(self.config, self.prepared.files, self._context.options)
+        self.outputs.cached.clear(plan.block_size)
+        self._plan = plan
         self.effective = ready_effective(self.effective, plan, await self._core.launch(plan))
 
     async def _stop(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from headrace_proto.pure.limits import DEFAULT_WINDOW, LEAVE_SECONDS, PING_INTERVAL, PING_TIMEOUT
@@ -12,17 +13,21 @@ from headrace_proto.pure.shares import Shares
 from headrace_proto.pure.used_numbers import UsedNumbers
 
 from headrace_engine.engine.requests.requests import Request
+from headrace_engine.engine.sessions.cache_watch import CacheWatch
 from headrace_engine.engine.sessions.load import LoadWatch
 from headrace_engine.engine.sessions.session_channels import Attachment, Channel, Refused, Timers, check_attach
 from headrace_engine.engine.sessions.session_reader import Reader
-from headrace_engine.engine.sessions.session_update import UPDATE_BYTES, SessionUpdate
+from headrace_engine.engine.sessions.session_update import KEY_SIZE, UPDATE_BYTES, SessionUpdate
 from headrace_engine.errors import HeadraceError, ResourceExhausted, Unavailable
 
 CHANNELS_AT_ONCE = 512
 """Maximum number of channels in one update: some milliseconds of work, after which other tasks run."""
 
 LOAD_INTERVAL = 0.1
-"""Seconds between two load reports."""
+"""Seconds between two load reports, or two looks for cache events."""
+
+KEYS_AT_ONCE = 8192
+"""Keys of cached blocks in one update, at most."""
 
 
 class EngineSession:
@@ -37,6 +42,7 @@ class EngineSession:
     Args:
         find: returns the request of a handle and an owner; raises NotFound.
         load: load changes, for sessions that request them.
+        cache: changes of the prefix caches, for sessions that request them.
         closed: called by `close`.
         shares: reader slots of all sessions.
         update_bytes: maximum size of an update, in bytes.
@@ -46,12 +52,14 @@ class EngineSession:
         self,
         find: Callable[[str, str], Request],
         load: LoadWatch,
+        cache: CacheWatch,
         timers: Timers,
         closed: Callable[[EngineSession], None],
         shares: Shares[EngineSession],
         update_bytes: int = UPDATE_BYTES,
     ) -> None:
         self._find, self._load, self._timers, self._closed = find, load, timers, closed
+        self._cache = cache
         self._shares = shares
         self._update_bytes = update_bytes
         self._numbers = UsedNumbers()
@@ -69,12 +77,13 @@ class EngineSession:
 
     # Messages of the client.
 
-    def open(self, *, load: bool) -> None:
-        """Begin the session, with or without load reports."""
+    def open(self, *, load: bool, cache_events: bool = False) -> None:
+        """Begin the session, with or without load reports and cache events."""
         self._opening = True
         self._wake.set()
-        if load:
-            self._watch_load()
+        watched = [watch for watch, wanted in ((self._load.poll, load), (self._cache.poll, cache_events)) if wanted]
+        if watched:
+            self._watch(watched)
 
     def heard(self) -> None:
         """Record that a message of the client arrived."""
@@ -232,6 +241,8 @@ class EngineSession:
             self._pong = None
         while self._load.pending and update.space > 0:
             update.load(self._load.take())
+        if self._cache.pending and (keys := min(KEYS_AT_ONCE, update.space // (2 * KEY_SIZE))) > 0:
+            update.tell_cache(*self._cache.take(keys))
 
     def _check_silence(self) -> None:
         left = self._heard + PING_TIMEOUT - self._timers.time()
@@ -241,7 +252,8 @@ class EngineSession:
         else:
             self._silence_timer = self._timers.call_later(left, self._check_silence)
 
-    def _watch_load(self) -> None:
-        if self._load.poll():
-            self._wake.set()
-        self._load_timer = self._timers.call_later(LOAD_INTERVAL, self._watch_load)
+    def _watch(self, watched: list[Callable[[], bool]]) -> None:
+        for poll in watched:
+            if poll():
+                self._wake.set()
+        self._load_timer = self._timers.call_later(LOAD_INTERVAL, partial(self._watch, watched))

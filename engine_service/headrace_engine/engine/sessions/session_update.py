@@ -14,6 +14,9 @@ UPDATE_BYTES = 960 * 1024
 ROW_BYTES = 64
 """Maximum size of a row without its tokens, in bytes."""
 
+KEY_SIZE = 18
+"""Size of a block's key, in bytes."""
+
 _FACT_BYTES = 64
 _END_BYTES = 512
 _ERROR_BYTES = 8192
@@ -103,6 +106,26 @@ class ModelLoad:
     core_epoch: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class CacheEvent:
+    """A change of a model's prefix cache.
+
+    Attributes:
+        stored: blocks can be reused now; False: they are gone; None: nothing is cached any more.
+        keys: keys of the blocks; of stored ones, each is the parent of the next.
+        parent: of stored blocks, key of the one before the first; empty: that one begins a prompt.
+        host: the tier is host memory.
+        block_size: ids of a stored block; else 0.
+    """
+
+    model_name: str
+    stored: bool | None
+    keys: list[bytes]
+    parent: bytes = b""
+    host: bool = False
+    block_size: int = 0
+
+
 @dataclass(slots=True)
 class Rows:
     """Tokens of many sequences, as columns: entry i of each list is row i, `token_ids` has the rows one by one.
@@ -127,6 +150,7 @@ class SessionUpdate:
     Attributes:
         limit: maximum size, in bytes.
         size: upper bound of its current size, in bytes.
+        first_cache_event: number of the first entry of `cache`.
         pong: number of the ping that is answered.
     """
 
@@ -140,6 +164,8 @@ class SessionUpdate:
     errors: list[HandleError] = field(default_factory=list)
     windows: list[WindowState] = field(default_factory=list)
     loads: list[ModelLoad] = field(default_factory=list)
+    cache: list[CacheEvent] = field(default_factory=list)
+    first_cache_event: int = 0
     pong: int | None = None
     closing: bool = False
 
@@ -192,3 +218,9 @@ class SessionUpdate:
         """Add the load of a model."""
         self.loads.append(fact)
         self.size += _FACT_BYTES + 4 * len(fact.model_name) + 64
+
+    def tell_cache(self, events: list[CacheEvent], first: int) -> None:
+        """Add changes of prefix caches; `first`: number of the first one."""
+        self.first_cache_event = first
+        self.cache += events
+        self.size += sum(_FACT_BYTES + 4 * len(event.model_name) + KEY_SIZE * len(event.keys) for event in events)

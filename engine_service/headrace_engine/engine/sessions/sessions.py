@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from headrace_proto.pure.shares import Shares
 
+from headrace_engine.engine.cores.cached_blocks import CachedBlocks
 from headrace_engine.engine.requests.open_streams import OpenStreams
 from headrace_engine.engine.requests.requests import Request
+from headrace_engine.engine.sessions.cache_watch import CacheWatch
 from headrace_engine.engine.sessions.load import LoadWatch
 from headrace_engine.engine.sessions.session import EngineSession
 from headrace_engine.engine.sessions.session_channels import Timers
@@ -24,6 +26,7 @@ class Sessions:
     Args:
         find: returns the request of a handle and an owner; raises NotFound.
         loads: returns the load of all models.
+        cached: returns the cached blocks of each model.
         timers: clock and timers; None: the event loop's.
 
     Attributes:
@@ -34,9 +37,10 @@ class Sessions:
         self,
         find: Callable[[str, str], Request],
         loads: Callable[[], Iterable[ModelLoad]],
+        cached: Callable[[], Mapping[str, CachedBlocks]],
         timers: Timers | None = None,
     ) -> None:
-        self._find, self._loads, self._timers = find, loads, timers
+        self._find, self._loads, self._cached, self._timers = find, loads, cached, timers
         self.streams = OpenStreams()
         self._open: set[EngineSession] = set()
         self._shares: Shares[EngineSession] = Shares(MAX_READERS)
@@ -48,7 +52,8 @@ class Sessions:
     def open(self) -> EngineSession:
         """Open a session. The caller owns it and must close it."""
         timers = self._timers or asyncio.get_running_loop()
-        session = EngineSession(self._find, LoadWatch(self._loads), timers, self._closed, self._shares)
+        load, cache = LoadWatch(self._loads), CacheWatch(self._cached)
+        session = EngineSession(self._find, load, cache, timers, self._closed, self._shares)
         self._open.add(session)
         self.streams.begin()
         if self._drained:

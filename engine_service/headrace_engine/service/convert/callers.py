@@ -13,25 +13,35 @@ METADATA_KEY = "headrace-caller"
 MAX_CALLER = 64
 """Maximum characters of it that are used."""
 
+PROMPT_KEYS = "headrace-prompt-keys"
+"""Metadata by which a gateway asks for the keys of a prompt's blocks."""
+
+_wants_keys: ContextVar[bool] = ContextVar(PROMPT_KEYS, default=False)
 _caller: ContextVar[str] = ContextVar("headrace-caller", default="")
 _trusted: ContextVar[bool] = ContextVar("headrace-trusted", default=True)
 
 
 def note_caller(context: Any, *, trusted: bool) -> None:
-    """Record the caller of the current call: as named by its gateway, else its connection.
+    """Record the caller of the current call, as named by its gateway, else its connection; and what it asks for.
 
     Args:
         context: of the call.
         trusted: it may name the owner of a request.
     """
     _trusted.set(trusted)
-    named = dict(context.invocation_metadata() or ()).get(METADATA_KEY) or context.peer()
-    _caller.set(str(named)[:MAX_CALLER])
+    metadata = dict(context.invocation_metadata() or ())
+    _caller.set(str(metadata.get(METADATA_KEY) or context.peer())[:MAX_CALLER])
+    _wants_keys.set(PROMPT_KEYS in metadata)
 
 
 def caller() -> str:
     """Return the caller of the current call; "" in process."""
     return _caller.get()
+
+
+def wants_prompt_keys() -> bool:
+    """True if the caller asks for the keys of a prompt's blocks."""
+    return _wants_keys.get()
 
 
 def check_owner(owner: str, path: str = "owner") -> None:

@@ -15,7 +15,6 @@ from headrace_proto.pure.portions import in_portions
 from headrace_proto.v1 import session_pb2
 from headrace_proto.v1.session_pb2 import SessionRequest, SessionResponse
 
-from headrace_engine.engine.config.field_checks import NOT_YET
 from headrace_engine.engine.sessions import session_update as updates
 from headrace_engine.engine.sessions.session import EngineSession
 from headrace_engine.engine.sessions.session_channels import Attachment
@@ -31,6 +30,13 @@ SEQUENCE_END = Codec(updates.SequenceEnd, session_pb2.SequenceEnd, END_RECORD)
 WINDOW_STATE = Codec(updates.WindowState, session_pb2.WindowState)
 MODEL_LOAD = Codec(updates.ModelLoad, session_pb2.ModelLoad)
 
+_CACHE_KINDS = {
+    True: session_pb2.CACHE_EVENT_KIND_STORED,
+    False: session_pb2.CACHE_EVENT_KIND_REMOVED,
+    None: session_pb2.CACHE_EVENT_KIND_CLEARED,
+}
+_CACHE_TIERS = {False: session_pb2.CACHE_TIER_DEVICE, True: session_pb2.CACHE_TIER_HOST}
+_UNKNOWN_TIER = session_pb2.CACHE_TIER_UNSPECIFIED
 
 M = TypeVar("M", bound=Message)
 Lost = Callable[[int, BaseException], None]
@@ -41,12 +47,10 @@ def check_options(message: SessionRequest) -> None:
     """Refuse a first message that does not open a session.
 
     Raises:
-        InvalidArgument: it has no options, or an unsupported one.
+        InvalidArgument: it has no options.
     """
     if not message.HasField("options"):
         raise InvalidArgument.field("options", "is not set; the first message of a session must have it")
-    if message.options.HasField("cache_events"):
-        raise InvalidArgument.unsupported("options.cache_events", NOT_YET)
 
 
 def apply(message: SessionRequest, session: EngineSession) -> None:
@@ -104,6 +108,9 @@ def session_response(
         _fill_error(message.errors.add(), failure)
     message.windows.extend(_converted(WINDOW_STATE, update.windows, lost))
     message.load.extend(map(MODEL_LOAD.to_wire, update.loads))
+    if update.cache:
+        message.cache_events.first_sequence = update.first_cache_event
+        message.cache_events.events.extend(map(_cache_event, update.cache))
     if update.pong is not None:
         message.pong.number = update.pong
         message.pong.SetInParent()
@@ -142,3 +149,14 @@ def _fill_step(step: Any, rows: updates.Rows) -> None:
 def _fill_error(message: Any, failure: updates.HandleError) -> None:
     message.channel, message.handle, message.index = failure.channel, failure.handle, failure.index
     fill_status(failure.error, message.status)
+
+
+def _cache_event(event: updates.CacheEvent) -> session_pb2.CacheEvent:
+    return session_pb2.CacheEvent(
+        kind=_CACHE_KINDS[event.stored],
+        model_name=event.model_name,
+        block_hashes=event.keys,
+        parent_hash=event.parent,
+        block_size=event.block_size,
+        tier=_UNKNOWN_TIER if event.stored is None else _CACHE_TIERS[event.host],
+    )

@@ -6,10 +6,11 @@ import random
 from collections.abc import Iterable
 
 import pytest
+from headrace_engine.block_keys import Scope
 from headrace_engine.core.kv import prefix_cache
 from headrace_engine.core.kv.block_pool import BlockPool, IntegrityError
 from headrace_engine.core.kv.host_tier import HostTier
-from headrace_engine.core.kv.prefix_cache import Cursor, PrefixCache, Scope
+from headrace_engine.core.kv.prefix_cache import Cursor, PrefixCache
 from headrace_engine.core.steps.executor import StepFailed
 from headrace_engine.result_types import FinishReason
 from support.core.rig import Rig

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace_engine.block_keys import Scope
 from headrace_engine.core.kv.block_pool import BlockPool
 from headrace_engine.core.kv.host_tier import HostTier
-from headrace_engine.core.kv.prefix_cache import Cursor, PrefixCache, Scope
+from headrace_engine.core.kv.prefix_cache import Cursor, PrefixCache
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
@@ -52,6 +53,7 @@ class Integrity(RuleBasedStateMachine):
         self.now = 0.0
         self.settled = True
         self.living: list[Holder] = []
+        self.told: tuple[set[bytes], set[bytes]] = (set(), set())
 
     @rule(
         target=holders,
@@ -134,6 +136,16 @@ class Integrity(RuleBasedStateMachine):
     def forget(self, location: int) -> None:
         self.settle()
         self.cache.forget(location)
+
+    @invariant()
+    def changes_tell_what_each_tier_has(self) -> None:
+        for change in self.cache.changes.take():
+            for key in change.keys:
+                assert (key in self.told[change.host]) is not change.stored
+                (self.told[change.host].add if change.stored else self.told[change.host].remove)(key)
+        shared = [entry for entry in self.cache._entries.values() if not entry.brief]
+        for host, told in enumerate(self.told):
+            assert told == {entry.key for entry in shared if (entry.location >= BLOCKS) == bool(host)}
 
     @invariant()
     def state_is_consistent(self) -> None:

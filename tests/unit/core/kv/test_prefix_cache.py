@@ -8,9 +8,10 @@ import tracemalloc
 from dataclasses import replace
 
 import pytest
+from headrace_engine.block_keys import Scope
 from headrace_engine.core.kv import prefix_cache
 from headrace_engine.core.kv.block_pool import BlockPool
-from headrace_engine.core.kv.prefix_cache import Cursor, PrefixCache, Scope
+from headrace_engine.core.kv.prefix_cache import Cursor, PrefixCache
 from unit.core.conftest import MakeRig
 
 B = 4
@@ -175,6 +176,7 @@ def test_bc082_memory_stands_still_once_the_pool_is_full() -> None:
     def serve(first: int, count: int) -> None:
         for i in range(first, first + count):
             pool.release(fill(pool, cache, [i, *range(10)]))
+            cache.changes.take()
 
     serve(0, 500)
     tracemalloc.start()

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from itertools import count
 
 import pytest
+from headrace_engine.block_keys import Scope
 from headrace_engine.commands import AddSequence
 from headrace_engine.core.kv.block_pool import BlockPool
-from headrace_engine.core.kv.prefix_cache import Scope
 from headrace_engine.core.scheduling.schedule import Limits
 from headrace_engine.core.scheduling.scheduler import Scheduler
 from headrace_engine.core.scheduling.sequence import Sequence, SequenceStatus

@@ -43,7 +43,6 @@ async def test_a_half_closed_client_gets_what_is_there_and_ends_well(stream):
     [
         ([SessionRequest()], "options", "INVALID_FIELD"),
         ([OPEN, OPEN], "options", "INVALID_FIELD"),
-        ([SessionRequest(options={"cache_events": {}})], "options.cache_events", "NOT_SUPPORTED"),
         ([OPEN, SessionRequest(attach=[{"handle": "h"}])], "attach[0].channel", "INVALID_FIELD"),
         ([OPEN, SessionRequest(attach=[{"channel": 1}, {"channel": 1}])], "attach[1].channel", "INVALID_FIELD"),
     ],
