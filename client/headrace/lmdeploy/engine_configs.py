@@ -15,10 +15,10 @@ from headrace.compat.keyword_config import KeywordConfig
 
 _CACHE_FOLDER = "models are kept in the cache of the engine's host: set HF_HOME where it runs"
 _KV_BITS = {0: "DEFAULT", 4: "UINT4", 8: "INT8"}
-_FORMATS = {"hf": "HF"}
+_FORMATS = dict.fromkeys(("hf", "awq", "gptq", "fp8", "compressed-tensors"), "HF")
+"""Formats by LMDeploy's name; how files are quantized is found out."""
+
 _OTHER_FORMATS = {
-    "awq": 'weights of AWQ are not read: take the original model and weight_quant="INT4"',
-    "gptq": 'weights of GPTQ are not read: take the original model and weight_quant="INT4"',
     "llama": "weights in Meta's own layout are not read: take the model in the layout of Hugging Face",
 }
 
@@ -52,7 +52,8 @@ class TurbomindFields(EngineFields, total=False):
     """The fields of LMDeploy's TurbomindEngineConfig: those of `EngineFields`, and these.
 
     Attributes:
-        model_format: layout of the files: None (found out) or "hf"; GGUF files are found out too.
+        model_format: layout of the files: None (found out), "hf", "awq", "gptq", "fp8" or "compressed-tensors"; GGUF
+            files, and how files are quantized, are found out too.
         rope_scaling_factor: factor of dynamic NTK scaling; 0.0 = none. Default 0.0.
         use_logn_attn: scale queries by the logarithm of the length. Default False. Only False so far.
     """

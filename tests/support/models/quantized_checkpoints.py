@@ -20,6 +20,7 @@ from torch import Tensor
 from support.models.damage import edit_json
 
 WEIGHTS = "model.safetensors"
+_ROUTER = "mlp.gate."
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 """Of the eight codes in a word of AutoAWQ's gemm layout, the output that each belongs to."""
 
@@ -216,8 +217,11 @@ def _words(values: Tensor, bits: int) -> Tensor:
 
 
 def write_quantized(path: Path, source: Path, packing: Packing, config: Mapping[str, Any]) -> tuple[Path, Path]:
-    """Write the model of a directory with its layers' matrices quantized; and with the same weights as numbers."""
-    return write_by_name(path, source, lambda _, weight: packing(weight), config)
+    """Write the model of a directory with its layers' matrices quantized; and with the same weights as numbers.
+
+    Routers of experts stay numbers.
+    """
+    return write_by_name(path, source, lambda name, weight: None if _ROUTER in name else packing(weight), config)
 
 
 def write_by_name(path: Path, source: Path, packing: ByName, config: Mapping[str, Any]) -> tuple[Path, Path]:

@@ -44,6 +44,11 @@ def test_every_documented_field_of_pytorch_has_its_place() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("name", ["hf", "awq", "gptq", "fp8", "compressed-tensors"])
+def test_quantized_files_are_those_of_hugging_face(name: str) -> None:
+    assert installs(TurbomindEngineConfig(model_format=name))["format"] == "HF"
+
+
 def test_what_the_engine_does_not_have_reaches_it_to_be_refused() -> None:
     fields = installs(TurbomindEngineConfig(tp=2, rope_scaling_factor=2.0, use_logn_attn=True))
     assert fields["tensor_parallel"] == 2
@@ -54,7 +59,6 @@ def test_what_the_engine_does_not_have_reaches_it_to_be_refused() -> None:
 @pytest.mark.parametrize(
     ("kind", "field", "text"),
     [
-        (TurbomindEngineConfig, {"model_format": "awq"}, "weight_quant"),
         (TurbomindEngineConfig, {"model_format": "llama"}, "Hugging Face"),
         (TurbomindEngineConfig, {"rope_scaling_factor": float("nan")}, "must be a finite number"),
         (TurbomindEngineConfig, {"rope_scaling_factor": float("inf")}, "must be a finite number"),

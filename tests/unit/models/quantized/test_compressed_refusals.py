@@ -189,6 +189,22 @@ def test_rows_and_columns_may_end_within_a_block(tmp_path: Path) -> None:
     assert all(torch.equal(weights[name], value) for name, value in expected.items())
 
 
+def test_modules_that_no_config_describes_are_refused(packed: Path, copy: Copy) -> None:
+    path = copy(packed)
+    edit_json(path / "config.json", quantization_config=None)
+    message = refusal(path)
+    assert message.startswith("config.json: quantization_config is absent and must describe the quantized modules")
+    assert ".weight_" in message
+
+
+def test_settings_may_have_their_older_name(packed: Path, copy: Copy) -> None:
+    path = copy(packed)
+    config = read_json(path / "config.json")["quantization_config"]
+    del config["quant_method"]
+    edit_json(path / "config.json", quantization_config=None, compression_config=config)
+    assert open_model(str(path)).weight_bytes == open_model(str(packed)).weight_bytes
+
+
 def test_a_method_must_be_named(packed: Path, copy: Copy) -> None:
     path = copy(packed)
     edit_json(path / "config.json", quantization_config={"bits": 4})

@@ -57,6 +57,12 @@ def test_joined_and_interleaved_matrices(family: str, tmp_path: Path) -> None:
     check(*write_quantized(tmp_path / "made", source, *SCHEMES["awq"]))
 
 
+@pytest.mark.parametrize("scheme", ["awq", "gptq asymmetric", "block fp8"])
+def test_experts(scheme: str, tmp_path: Path) -> None:
+    source = make_tiny_family(tmp_path / "source", "qwen3 moe", moe_intermediate_size=64)
+    check(*write_quantized(tmp_path / "made", source, *ALL[scheme]))
+
+
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     sizes=st.tuples(st.integers(1, 9), st.integers(1, 12)),
