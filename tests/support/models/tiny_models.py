@@ -212,6 +212,7 @@ FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "rope_parameters": {**_YARN, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.3},
         },
     ),
+    "gemma": ("Gemma", {"head_dim": 24, "tie_word_embeddings": True}),
     "gemma2": (
         "Gemma2",
         {

@@ -1,4 +1,4 @@
-"""Gemma 2 and 3 (text): norms around attention and MLP, scaled embeddings, windows, two rotary embeddings."""
+"""Gemma: scaled embeddings; 2 and 3 (text) also norms around attention and MLP, windows, two rotary embeddings."""
 
 from __future__ import annotations
 
@@ -19,6 +19,16 @@ _PERIOD2, _PERIOD3 = 2, 6
 """Numbers of layers of which the last one has no window."""
 _LAYERS_27B = (46, 62)
 """Numbers of layers of the models of 27B, whose queries are scaled by the hidden size of a head."""
+
+
+def _gemma(config: ConfigFields) -> DecoderSpec:
+    check_absent(config, ("use_bidirectional_attention",))
+    spec = decoder_from_config(config, "GemmaForCausalLM", head_dim=_HEAD_DIM, tied=True)
+    has_bias, gate = config.flag("attention_bias", False), spec.gate
+    if config.get("hidden_act") is None:
+        gate = GateKind.GELU_TANH
+    scale = spec.hidden_size**0.5
+    return replace(spec, qkv_bias=has_bias, output_bias=has_bias, gate=gate, embedding_scale=scale)
 
 
 def _gemma2(config: ConfigFields) -> DecoderSpec:
@@ -116,6 +126,7 @@ _HF = {
     "mlp_out_norm": "model.layers.{i}.post_feedforward_layernorm.weight",
 }
 
+GEMMA1 = Family(from_config={"GemmaForCausalLM": _gemma}, from_metadata={}, hf=FileLayout(HF_NAMES, norm_shift=1.0))
 GEMMA = Family(
     from_config={"Gemma2ForCausalLM": _gemma2, "Gemma3ForCausalLM": _gemma3},
     from_metadata={"gemma2": _gemma2_gguf, "gemma3": _gemma3_gguf},
