@@ -7,6 +7,7 @@ from typing import NoReturn
 from headrace_proto.v1 import request_pb2
 
 from headrace import types
+from headrace._streaming.delivered import Delivered
 from headrace._values.convert import merge_elements
 from headrace._values.integrity import checksum as checksum_of
 from headrace._values.integrity import columns_fit
@@ -20,6 +21,7 @@ class Arrived:
     Args:
         position: position of the first token to read.
         request_id: id of the request, for errors.
+        delivered: where to keep what another engine needs to continue the sequence; None: it is not handed over.
 
     Attributes:
         position: position of the next token to arrive.
@@ -30,8 +32,9 @@ class Arrived:
         prefix: how much of the prompt was cached; None: not known.
     """
 
-    def __init__(self, position: int, request_id: str) -> None:
+    def __init__(self, position: int, request_id: str, delivered: Delivered | None) -> None:
         self._request_id = request_id
+        self._delivered = delivered
         self._parts: list[Part] = []
         self.position = self.taken = position
         # Only a reader that begins at 0 knows the checksum before its first token.
@@ -64,6 +67,8 @@ class Arrived:
         self._parts.append(part)
         self.position += len(part.ids)
         self.checksum = part.after
+        if self._delivered is not None:
+            self._delivered.add(part.ids)
 
     def finish(self, end: request_pb2.EndRecord) -> None:
         """Check and keep the end record. Raises as `append`."""

@@ -8,7 +8,7 @@ from headrace import types
 from headrace._streaming.delivered import Delivered
 from headrace._streaming.reads import ReadableSequence
 from headrace._values.convert import error_of, status_of
-from headrace._values.parts import Part, part_of
+from headrace._values.parts import part_of
 from headrace.errors import EngineLostError, HeadraceError, RequestReleasedError
 
 _ENDS_OF_ENGINES = frozenset({request_pb2.FINISH_REASON_DRAINED, request_pb2.FINISH_REASON_ENGINE_LOST})
@@ -27,8 +27,7 @@ class SequenceReader(ReadableSequence):
     """
 
     def __init__(self, position: int = 0, request_id: str = "", delivered: Delivered | None = None) -> None:
-        super().__init__(position, request_id)
-        self._delivered = delivered
+        super().__init__(position, request_id, delivered)
         self._produced = position
         self._status: int = request_pb2.GENERATE_STATUS_INIT
         self._polled = False
@@ -55,12 +54,6 @@ class SequenceReader(ReadableSequence):
         """As `Arrived.begin`."""
         self._interruption = None
         super().begin(position, checksum)
-
-    def append(self, part: Part) -> None:
-        """Append tokens. Raises as `feed`."""
-        super().append(part)
-        if self._delivered is not None:
-            self._delivered.add(part.ids)
 
     def finish(self, end: request_pb2.EndRecord) -> None:
         """Apply the end record; ignore a second one. Raises as `feed`.

@@ -6,6 +6,7 @@ from headrace_proto.v1 import request_pb2
 
 from headrace import types
 from headrace._streaming.arrived import Arrived
+from headrace._streaming.delivered import Delivered
 from headrace.errors import EngineLostError, HeadraceError, InternalServerError, RequestReleasedError, UnavailableError
 
 WINDOW = 4096
@@ -35,8 +36,8 @@ class Reads:
 class ReadableSequence(Arrived):
     """A sequence that is read while it arrives. Arguments as those of `Arrived`."""
 
-    def __init__(self, position: int, request_id: str) -> None:
-        super().__init__(position, request_id)
+    def __init__(self, position: int, request_id: str, delivered: Delivered | None) -> None:
+        super().__init__(position, request_id, delivered)
         self._error: HeadraceError | None = None
         self._interruption: HeadraceError | None = None
         self._released = False

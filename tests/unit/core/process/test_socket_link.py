@@ -78,10 +78,10 @@ def test_a2_pings_are_answered_during_a_step_in_order(
     front.sendall(frame(Ping(2))[3:] + frame(EndSequence(3)))
     link.answer(42)
     answers = FrameReader()
-    answers: list[object] = []
-    while len(answers) < 2:
-        answers += answers.feed(front.recv(1 << 16))
-    assert answers == [Pong(1, 40), Pong(2, 42)]
+    pongs: list[object] = []
+    while len(pongs) < 2:
+        pongs += answers.feed(front.recv(1 << 16))
+    assert pongs == [Pong(1, 40), Pong(2, 42)]
     assert link.receive(block=True) == [EndSequence(1), EndSequence(2), EndSequence(3)]
 
 
