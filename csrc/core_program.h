@@ -21,14 +21,15 @@ extern "C" {
 
 /* ---- threads and instruction sets ---- */
 
-/* Instruction sets that kernels are compiled for; each includes the previous ones. */
+/* Instruction sets that kernels are compiled for; each includes the previous ones, except AVX2_VNNI. */
 typedef enum CoreIsa {
   CORE_ISA_NONE = 0,        /* as an option: the best available; as a result: no AVX2 */
   CORE_ISA_AVX2 = 1,        /* AVX2, FMA, F16C */
-  CORE_ISA_AVX512 = 2,      /* AVX512 F, BW, VL, DQ */
-  CORE_ISA_AVX512_VNNI = 3, /* with VNNI */
-  CORE_ISA_AVX512_BF16 = 4, /* with BF16 */
-  CORE_ISA_AMX = 5,         /* with AMX tiles of BF16 and INT8 */
+  CORE_ISA_AVX2_VNNI = 2,   /* with AVX-VNNI: VNNI in registers of 256 bits */
+  CORE_ISA_AVX512 = 3,      /* AVX512 F, BW, VL, DQ */
+  CORE_ISA_AVX512_VNNI = 4, /* with VNNI */
+  CORE_ISA_AVX512_BF16 = 5, /* with BF16 */
+  CORE_ISA_AMX = 6,         /* with AMX tiles of BF16 and INT8 */
 } CoreIsa;
 
 typedef struct CoreCpu CoreCpu; /* a pool of threads, with the kernels for their instruction set */
@@ -43,6 +44,8 @@ typedef struct CoreCpuOptions {
 
 /* Return the best CoreIsa that both the CPU and the operating system support. */
 CORE_API int32_t core_cpu_best_isa(void);
+/* Return 1 if both support a CoreIsa, else 0. */
+CORE_API int32_t core_cpu_has_isa(int32_t isa);
 /* Start the threads. The caller owns *cpu, and destroys it after all programs that use it. */
 CORE_API CoreStatus core_cpu_create(const CoreCpuOptions* options, CoreCpu** cpu);
 CORE_API void core_cpu_destroy(CoreCpu* cpu); /* null does nothing */

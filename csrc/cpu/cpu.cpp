@@ -32,8 +32,8 @@ CoreStatus check_options(const CoreCpuOptions* options) {
   Check check(options);
   if (!check.ok()) return check.result();
   const auto& [cpus, nodes, threads, isa] = *options;
-  const bool has_isa = isa >= CORE_ISA_NONE && isa <= best_isa() && best_isa() != CORE_ISA_NONE;
-  check.that(threads >= 1 && threads <= kMostThreads, CORE_BAD_THREADS, threads).that(has_isa, CORE_NO_ISA, isa);
+  const bool known = has_isa(isa == CORE_ISA_NONE ? best_isa() : isa);
+  check.that(threads >= 1 && threads <= kMostThreads, CORE_BAD_THREADS, threads).that(known, CORE_NO_ISA, isa);
   if (check.ok() && nodes != nullptr) check.that(are_nodes(nodes, threads), CORE_BAD_THREADS, nodes);
   return check.result();
 }
@@ -66,6 +66,10 @@ const char* device_error_text(int) {
 
 int32_t core_cpu_best_isa(void) {
   return core::best_isa();
+}
+
+int32_t core_cpu_has_isa(int32_t isa) {
+  return core::has_isa(isa) ? 1 : 0;
 }
 
 CoreStatus core_cpu_create(const CoreCpuOptions* options, CoreCpu** cpu) {

@@ -238,6 +238,7 @@ const std::vector<int32_t> kTeams[] = {{0}, {0, 0, 0}, {0, 1, 1}};
 bool agree(const Storage& storage) {
   std::vector<float> first;
   for (int32_t isa = CORE_ISA_AVX2; isa <= core_cpu_best_isa(); isa++) {
+    if (core_cpu_has_isa(isa) == 0) continue;
     for (const std::vector<int32_t>& nodes : kTeams) {
       Team team{nullptr, *std::max_element(nodes.begin(), nodes.end()) + 1};
       const auto threads = static_cast<int32_t>(nodes.size());

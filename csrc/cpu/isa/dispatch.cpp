@@ -31,19 +31,30 @@ __attribute__((target("xsave"))) uint64_t enabled_state() {
   return _xgetbv(0);
 }
 
-CoreIsa detect() {
+// Return the bits of all instruction sets of this machine: 1 << CoreIsa.
+uint32_t detect() {
   const Leaf basic(1, 0), extended(7, 0), more(7, 1);
   const bool os_saves = has(basic.ecx, {27});  // OSXSAVE
   const uint64_t state = os_saves ? enabled_state() : 0;
   const bool avx2 = has(basic.ecx, {12, 28, 29}) && has(extended.ebx, {5});  // FMA, AVX, F16C; AVX2
-  if (!avx2 || (state & kAvxState) != kAvxState) return CORE_ISA_NONE;
-  const bool avx512 = has(extended.ebx, {16, 17, 30, 31});  // F, DQ, BW, VL
-  if (!avx512 || (state & kAvx512State) != kAvx512State) return CORE_ISA_AVX2;
-  if (!has(extended.ecx, {11})) return CORE_ISA_AVX512;  // AVX512_VNNI
-  if (!has(more.eax, {5})) return CORE_ISA_AVX512_VNNI;  // AVX512_BF16
-  const bool amx = has(extended.edx, {22, 24, 25});      // AMX_BF16, AMX_TILE, AMX_INT8
-  if (!amx || (state & kAmxState) != kAmxState || !allow_amx()) return CORE_ISA_AVX512_BF16;
-  return CORE_ISA_AMX;
+  if (!avx2 || (state & kAvxState) != kAvxState) return 0;
+  uint32_t found = 1u << CORE_ISA_AVX2;
+  if (has(more.eax, {4})) found |= 1u << CORE_ISA_AVX2_VNNI;  // AVX_VNNI
+  const bool avx512 = has(extended.ebx, {16, 17, 30, 31});    // F, DQ, BW, VL
+  if (!avx512 || (state & kAvx512State) != kAvx512State) return found;
+  found |= 1u << CORE_ISA_AVX512;
+  if (!has(extended.ecx, {11})) return found;  // AVX512_VNNI
+  found |= 1u << CORE_ISA_AVX512_VNNI;
+  if (!has(more.eax, {5})) return found;  // AVX512_BF16
+  found |= 1u << CORE_ISA_AVX512_BF16;
+  const bool amx = has(extended.edx, {22, 24, 25});  // AMX_BF16, AMX_TILE, AMX_INT8
+  if (amx && (state & kAmxState) == kAmxState && allow_amx()) found |= 1u << CORE_ISA_AMX;
+  return found;
+}
+
+uint32_t all_isas() {
+  static const uint32_t found = detect();
+  return found;
 }
 
 }  // namespace
@@ -55,8 +66,13 @@ bool allow_amx() {
 }
 
 CoreIsa best_isa() {
-  static const CoreIsa isa = detect();
-  return isa;
+  int isa = CORE_ISA_AMX;
+  while (isa > CORE_ISA_NONE && !has_isa(isa)) isa--;
+  return static_cast<CoreIsa>(isa);
+}
+
+bool has_isa(int32_t isa) {
+  return isa > CORE_ISA_NONE && isa <= CORE_ISA_AMX && (all_isas() >> isa & 1u) != 0;
 }
 
 const Kernels& kernels_of(CoreIsa isa) {
@@ -69,6 +85,8 @@ const Kernels& kernels_of(CoreIsa isa) {
       return kernels_avx512_vnni();
     case CORE_ISA_AVX512:
       return kernels_avx512();
+    case CORE_ISA_AVX2_VNNI:
+      return kernels_avx2_vnni();
     default:
       return kernels_avx2();
   }

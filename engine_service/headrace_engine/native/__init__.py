@@ -22,7 +22,7 @@ from headrace_engine.native.abi import (
     Shape,
     Value,
 )
-from headrace_engine.native.cpu import Cpu, Memory, allocations, choose_isa
+from headrace_engine.native.cpu import Cpu, Memory, allocations, choose_isa, machine_isas
 from headrace_engine.native.errors import NativeError, NativeUnavailable
 from headrace_engine.native.library import Library, Native, load
 from headrace_engine.native.matrix import ALIGNMENT, Matrix, MatrixRows, PackedMatrix, weight_version
@@ -61,5 +61,6 @@ __all__ = [
     "allocations",
     "choose_isa",
     "load",
+    "machine_isas",
     "weight_version",
 ]

@@ -19,6 +19,11 @@ from headrace_engine.native.errors import NativeError, NativeUnavailable
 from headrace_engine.native.library import Native
 
 
+def machine_isas(native: Native) -> list[Isa]:
+    """Return the instruction sets of this machine that kernels are compiled for, lowest first."""
+    return [isa for isa in Isa if native.handle.core_cpu_has_isa(isa)]
+
+
 def choose_isa(native: Native, environment: Environment = os.environ) -> Isa:
     """Return the instruction set to use: the one the environment names, else the best of this machine.
 
@@ -32,7 +37,7 @@ def choose_isa(native: Native, environment: Environment = os.environ) -> Isa:
     text = forced_isa(environment)
     if not text:
         return best
-    allowed = [isa.name.lower() for isa in Isa if Isa.NONE < isa <= best]
+    allowed = [isa.name.lower() for isa in machine_isas(native)]
     if text not in allowed:
         description = f'= "{text}" in the environment is not an instruction set of this machine; allowed: '
         raise InvalidArgument.field(ISA_VARIABLE, description + ", ".join(allowed))

@@ -29,7 +29,7 @@ struct WordProducts {
   using Number = int16_t;
   static constexpr int64_t kInputs = 2;
   static constexpr bool kNarrow = false;
-#ifdef __AVX512VNNI__
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
   static constexpr bool kApart = false;
 #else
   static constexpr bool kApart = true;
@@ -50,6 +50,8 @@ struct WordProducts {
     return _mm512_dpwssd_epi32(sum, codes, x);
 #elif defined(__AVX512F__)
     return _mm512_add_epi32(sum, _mm512_madd_epi16(codes, x));
+#elif defined(__AVXVNNI__)
+    return _mm256_dpwssd_avx_epi32(sum, codes, x);
 #else
     return _mm256_add_epi32(sum, _mm256_madd_epi16(codes, x));
 #endif
@@ -69,6 +71,9 @@ struct ByteProducts {
   static constexpr bool kTakesInt8 = false, kNarrow = true;
   static Codes add(Codes sum, Codes codes, Codes x) { return _mm512_add_epi16(sum, _mm512_maddubs_epi16(codes, x)); }
   static Codes widened(Codes sum) { return _mm512_madd_epi16(sum, _mm512_set1_epi16(1)); }
+#elif defined(__AVXVNNI__)
+  static constexpr bool kTakesInt8 = true, kNarrow = false;
+  static Codes add(Codes sum, Codes codes, Codes x) { return _mm256_dpbusd_avx_epi32(sum, codes, x); }
 #else
   static constexpr bool kTakesInt8 = false, kNarrow = true;
   static Codes add(Codes sum, Codes codes, Codes x) { return _mm256_add_epi16(sum, _mm256_maddubs_epi16(codes, x)); }
