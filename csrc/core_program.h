@@ -141,6 +141,7 @@ typedef struct CoreShape {
   int32_t block_size; /* tokens per block, a multiple of 16 */
   int32_t kv;         /* CoreKv */
   int32_t vocab;
+  int32_t adapters; /* sequences may name adapters 1 ... adapters; 0: none */
 } CoreShape;
 
 /* Embedding: out[i] = table row of token i. */
@@ -180,6 +181,28 @@ typedef struct CoreLinear {
   int32_t count;
   int32_t activations; /* CoreActivations */
 } CoreLinear;
+
+/* What an adapter adds to one product: out += x * a^T * b. */
+typedef struct CoreLowRank {
+  const float* a; /* [rank, inputs] */
+  const float* b; /* [rank, outputs], scaled */
+  int32_t rank;   /* 0: nothing is added */
+} CoreLowRank;
+
+/* A product of x that adapters change. */
+typedef struct CoreAdapted {
+  const CoreLowRank* adapters; /* [CoreShape.adapters], read during each run */
+  CoreValue out;               /* changed in the rows of sequences that name an adapter */
+} CoreAdapted;
+
+/* Up to three products of the same x, right after they are computed. A row's result depends on no other row. */
+typedef struct CoreAdapt {
+  CoreValue x;
+  CoreValue hidden; /* scratch: x * a^T, [rows, count * rank] */
+  CoreAdapted products[3];
+  int32_t count;
+  int32_t rank; /* at least that of each adapter */
+} CoreAdapt;
 
 /* Apply RMSNorm to each head of queries and keys, if there are weights for it; apply RoPE; and append keys and values
  * to the blocks of their sequences. The first rotary_dim entries of each head are rotated: entry i is paired with entry
@@ -272,6 +295,7 @@ CORE_API void core_program_destroy(CoreProgram* program); /* null does nothing *
   OP(embed, CoreEmbed)            \
   OP(norm, CoreNorm)              \
   OP(linear, CoreLinear)          \
+  OP(adapt, CoreAdapt)            \
   OP(rope_append, CoreRopeAppend) \
   OP(attention, CoreAttention)    \
   OP(gated, CoreGated)            \
@@ -303,6 +327,7 @@ typedef struct CoreSequence {
   const int32_t* blocks; /* block table: position p is slot p % block_size of blocks[p / block_size] */
   int32_t length;        /* rows, at least 1 */
   int32_t start;         /* position of the first row */
+  int32_t adapter;       /* number of its adapter, from 1; 0: none */
 } CoreSequence;
 
 typedef struct CoreBatch {

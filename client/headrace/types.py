@@ -248,6 +248,7 @@ class AcceptedRequest:
         waiting_ahead: number of requests ahead of it in the queue when it was accepted.
         handover: number of hand-overs before this start; 0 = the first start.
         joined: True if the request had been started before, with the same request_id.
+        adapter_digest: digest of the content of its LoRA adapter; "": it has none.
     """
 
     handle: str
@@ -261,6 +262,7 @@ class AcceptedRequest:
     waiting_ahead: int
     handover: int
     joined: bool
+    adapter_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)

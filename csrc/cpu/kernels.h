@@ -40,6 +40,15 @@ struct QueryTile {
   int32_t count;
 };
 
+// Rows of one adapter that are multiplied together: `count` entries of Step::adapted from `first` on.
+struct AdapterTile {
+  int32_t adapter;  // from 0
+  int32_t first;
+  int32_t count;
+};
+
+constexpr int32_t kAdapterRows = 16;  // rows of a tile
+
 // Limits of a tile: queries of one KV head, and positions.
 constexpr int64_t kTileQueries = 96;
 constexpr int64_t kTilePositions = 32;
@@ -53,6 +62,9 @@ struct Step {
   const int32_t* first_row;  // [num_sequences] row of its first token
   const QueryTile* tiles;    // [num_tiles]
   int32_t num_tiles;
+  const int32_t* adapted;            // rows with an adapter, those of one adapter together
+  const AdapterTile* adapter_tiles;  // [num_adapter_tiles]
+  int32_t num_adapter_tiles;
   int32_t threads;
   int32_t nodes;
   int32_t longest;  // positions of the longest sequence, this step's included

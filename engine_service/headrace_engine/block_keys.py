@@ -24,7 +24,7 @@ class Scope:
     Attributes:
         revision: name of the model's weights, which changes with them.
         kv_mode: storage of keys and values.
-        adapter: name of the LoRA adapter; "" = none.
+        adapter: digest of the content of the LoRA adapter; "" = none.
         media_digest: digest of the media behind placeholder ids; "" = none.
         salt: chosen by the caller, to separate requests.
         group: number of a group of sequences that share only with each other; 0 = no group. Their blocks are useless
@@ -45,7 +45,7 @@ class Scope:
 
     def narrowed(self, request: AddSequence) -> Scope:
         """Return the scope of a sequence of the model."""
-        return replace(self, salt=request.cache_salt)
+        return replace(self, salt=request.cache_salt, adapter=request.adapter_digest)
 
     @property
     def key(self) -> bytes:

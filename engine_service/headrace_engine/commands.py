@@ -59,6 +59,23 @@ class SerializePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class AdapterPlan:
+    """An adapter to load.
+
+    Attributes:
+        number: from 1; requests' sequences name it.
+        path: its directory or file, already resolved on this host.
+        digest: of its content, as `models.adapters` computes it.
+        rank: its largest rank.
+    """
+
+    number: int
+    path: str
+    digest: str
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
 class CorePlan:
     """The first message to a core: the model, the backend, and every size that the caller chose.
 
@@ -79,6 +96,9 @@ class CorePlan:
             a few times what the streams take alone.
         speculation: source of drafted ids.
         max_drafts: maximum number of drafted ids of a sequence in a step.
+        adapters: to load at the start.
+        lora_max_num: adapters that are loaded at once, at most, with numbers from 1 on.
+        lora_max_rank: largest rank of an adapter.
     """
 
     path: str
@@ -109,6 +129,9 @@ class CorePlan:
     step_target: float | None = 0.0
     speculation: Speculation = Speculation.OFF
     max_drafts: int = 7
+    adapters: tuple[AdapterPlan, ...] = ()
+    lora_max_num: int = 0
+    lora_max_rank: int = 0
 
     @property
     def max_rows(self) -> int:
@@ -144,6 +167,8 @@ class AddSequence:
             together with prompt_logprobs.
         prompt_reported: index of the first prompt token to report: an earlier core reported those before it.
         tensors: report the vectors of each token.
+        adapter: number of its adapter; 0: none.
+        adapter_digest: of its content: keys and values depend on it.
     """
 
     key: int
@@ -172,6 +197,8 @@ class AddSequence:
     pooled: int | None = None
     prompt_reported: int = 0
     tensors: bool = False
+    adapter: int = 0
+    adapter_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +234,13 @@ class EndSequence:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadAdapter:
+    """Load an adapter, in place of the one of its number, which no sequence uses. Answered by an AdapterLoaded."""
+
+    adapter: AdapterPlan
+
+
+@dataclass(frozen=True, slots=True)
 class Ping:
     """Answer with a Pong of this number."""
 
@@ -218,4 +252,4 @@ class Shutdown:
     """Free everything and exit."""
 
 
-CoreCommand = CorePlan | AddSequence | AddSibling | EndSequence | Ping | Shutdown
+CoreCommand = CorePlan | AddSequence | AddSibling | EndSequence | LoadAdapter | Ping | Shutdown

@@ -11,8 +11,17 @@ from collections.abc import Iterator
 
 import msgspec
 
-from headrace_engine.commands import AddSequence, AddSibling, CoreCommand, CorePlan, EndSequence, Ping, Shutdown
-from headrace_engine.messages import CoreFailed, CoreMessage, CoreReady, Pong, StepBegun, StepOutput
+from headrace_engine.commands import (
+    AddSequence,
+    AddSibling,
+    CoreCommand,
+    CorePlan,
+    EndSequence,
+    LoadAdapter,
+    Ping,
+    Shutdown,
+)
+from headrace_engine.messages import AdapterLoaded, CoreFailed, CoreMessage, CoreReady, Pong, StepBegun, StepOutput
 from headrace_engine.model_types import ModelProgress
 
 _TYPES = {
@@ -22,12 +31,14 @@ _TYPES = {
     4: Ping,
     5: Shutdown,
     6: AddSibling,
+    7: LoadAdapter,
     65: ModelProgress,
     66: CoreReady,
     67: CoreFailed,
     68: StepOutput,
     69: Pong,
     70: StepBegun,
+    71: AdapterLoaded,
 }
 _TAGS = {kind: tag for tag, kind in _TYPES.items()}
 _DECODERS: dict[int, msgspec.msgpack.Decoder[CoreCommand | CoreMessage]] = {

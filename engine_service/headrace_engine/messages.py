@@ -34,9 +34,26 @@ class RunnerSizes:
 
 @dataclass(frozen=True, slots=True)
 class CoreReady(RunnerSizes):
-    """The core is warmed up: every choice left to it, every size, and `Runner.idle_processors`."""
+    """The core is warmed up: every choice left to it, every size, and `Runner.idle_processors`.
+
+    Attributes:
+        lost_adapters: adapters of the plan that could not be loaded, by number, and why.
+    """
 
     idle_processors: Mapping[str, str] = field(default_factory=dict)
+    lost_adapters: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterLoaded:
+    """Answer to a LoadAdapter.
+
+    Attributes:
+        error: why it could not be loaded; "": it was.
+    """
+
+    number: int
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,4 +223,4 @@ class Pong:
     progress: int | None = None
 
 
-CoreMessage = ModelProgress | CoreReady | CoreFailed | StepBegun | StepOutput | Pong
+CoreMessage = ModelProgress | CoreReady | CoreFailed | AdapterLoaded | StepBegun | StepOutput | Pong

@@ -117,7 +117,12 @@ class Embedding:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedRequest:
-    """A request that was validated and accepted. The config is None in answers that omit it."""
+    """A request that was validated and accepted.
+
+    Attributes:
+        effective_config: None in answers that omit it.
+        adapter_digest: of the content of its adapter; "": it has none.
+    """
 
     handle: str
     request_id: str
@@ -130,6 +135,7 @@ class AcceptedRequest:
     waiting_ahead: int = 0
     handover: int = 0
     joined: bool = False
+    adapter_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)

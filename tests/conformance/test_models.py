@@ -204,7 +204,6 @@ def _kv_share(config: object) -> float:
         ("weight_quant_group_size", 24),
         ("tensor_parallel", 2),
         ("logn_attention", True),
-        ("adapters", [{"name": "a", "path": "b"}]),
     ],
 )
 def test_what_is_not_honoured_is_refused_by_name(client: Client, folders: Folders, field: str, value: object) -> None:

@@ -112,13 +112,18 @@ class OneProgram:
         return pool
 
     def run(
-        self, pool: Memory | None = None, num_blocks: int = 4, sequences: Sequence[tuple[Any, int, int]] = ()
+        self,
+        pool: Memory | None = None,
+        num_blocks: int = 4,
+        sequences: Sequence[tuple[Any, int, int]] = (),
+        adapters: Sequence[int] = (),
     ) -> Mapping[str, Floats]:
         """One step: copies of all values.
 
         Args:
             pool: blocks; None: some that nothing is in.
             sequences: (block table, start, length) of each; none given: each row is one, at position 0.
+            adapters: that of each sequence; none given: none has one.
         """
         self.program.bind(pool or self.pool(num_blocks), num_blocks)
         everything = np.zeros(16, dtype=np.int32)
@@ -127,6 +132,8 @@ class OneProgram:
         for row, (blocks, start, length) in zip(rows, given, strict=True):
             assert blocks.dtype == np.int32
             row.blocks, row.start, row.length = blocks.ctypes.data, start, length
+        for row, adapter in zip(rows, adapters, strict=False):
+            row.adapter = adapter
         ids = np.arange(self.rows, dtype=np.int32)
         scratch = np.zeros(max(1, len(self._wanted)) * 128, dtype=np.uint8)
         batch = Batch(

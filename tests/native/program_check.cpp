@@ -145,8 +145,8 @@ class Model {
     const CoreValue mixed = value(kHeads * kHeadDim), gate = value(kInner), up = value(kInner);
     const CoreValue last = value(kHidden, CORE_ROWS_LOGITS);
     logits_ = value(kVocab, CORE_ROWS_LOGITS);
-    const CoreShape shape{floats_, kTokens,  4,        kLogits, kPositions, 1,
-                          kHeads,  kKvHeads, kHeadDim, kBlock,  storage.kv, kVocab};
+    const CoreShape shape{floats_,  kTokens,  4,      kLogits,    kPositions, 1, kHeads,
+                          kKvHeads, kHeadDim, kBlock, storage.kv, kVocab,     0};
     const int32_t full = storage.activations;
     const CoreNorm before{ones_.data(), residual, {}, {}, normed, 1e-5f};
     const CoreNorm after{ones_.data(), x, residual, residual, normed, 1e-5f};

@@ -58,6 +58,11 @@ class Handover:
         self._left: list[str] = []
         self._request = request
         self._accepted = accepted
+        if accepted.adapter_digest != self._accepted.adapter_digest:
+            raise EngineLostError(
+                "the engine that held the request is gone, and on the one that took over its lora_name names an adapter"
+                " with other content"
+            )
         self._number = accepted.handover
         self._feeds: dict[BaseFeed, Callable[[], None]] = {}
         self._move = move
@@ -111,7 +116,8 @@ class Handover:
         """Continue on the engine that accepted the request.
 
         Raises:
-            EngineLostError: it has other ids for the prompt. After this or another error nobody reads that copy.
+            EngineLostError: it has other ids for the prompt, or another adapter. After this or another error nobody
+                reads that copy.
         """
         self._left.append(accepted.handle)
         if accepted.prompt_hash != self._accepted.prompt_hash:

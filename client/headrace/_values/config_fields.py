@@ -112,7 +112,8 @@ class GenerationFields(TypedDict, total=False):
             ["yes", "no"]} or {"type": "grammar", "text": …, "syntax": "LARK" or "EBNF"}.
         logits_processors: Logits processors of the engine's operator, called in this order. They come after all that
             changes logits above, and before temperature. At most 4096 arguments in all. At most 16 entries.
-        lora_name: Adapter to apply; empty = none. Part of the prefix cache's key. Default "". Only "" so far.
+        lora_name: LoRA adapter to apply, one of those that the model has loaded; empty = none. Keys of the prefix cache
+            contain its content. At most 128 bytes. Default "".
         mm_info: Embeddings or images for placeholder ids. Part of the prefix cache's key. At most 4096 entries. Not
             supported so far.
         enable_tensors_from_model_inference: Return input embedding and last hidden state of every token. Default False.
@@ -242,10 +243,11 @@ class InstallFields(TypedDict, total=False):
         speculation: Where drafted ids come from (docs/speculation.md); results stay what they are without. By the
             backend cpu. One of "OFF", "GRAMMAR", "NGRAM". Default "OFF".
         max_drafts: Drafted ids of one sequence in a step. 1 to 15. Default 7.
-        adapters: LoRA adapters to load at install. At most 4096 entries. Form: {"name": …, "path": …}. Default: none.
-            Not supported so far.
-        lora_max_num: Adapters that may be loaded at once. Default: the number of adapters. Only 0 so far.
-        lora_max_rank: Largest rank of an adapter. Default: the largest among adapters. Only 0 so far.
+        adapters: LoRA adapters to load at install (docs/adapters.md). At most 256 entries. Form: {"name": …, "path":
+            …}. Default: none.
+        lora_max_num: Adapters that may be loaded at once. Memory for as many is taken when the model starts. 0 to 256.
+            Default: the number of adapters.
+        lora_max_rank: Largest rank of an adapter. 0 to 512. Default: the largest among adapters.
         tensor_parallel: Devices that share one copy of the model; must divide the number of KV heads. At least 1.
             Default 1. Only 1 so far.
     """

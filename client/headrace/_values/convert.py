@@ -141,6 +141,7 @@ def accepted_of(request: request_pb2.AcceptedRequest) -> types.AcceptedRequest:
         waiting_ahead=request.waiting_ahead,
         handover=request.handover,
         joined=request.joined,
+        adapter_digest=request.adapter_digest,
     )
 
 

@@ -59,7 +59,7 @@ class GenerationSetters(ConfigBuilder):
     logits_processors = Setter[Sequence[LogitsProcessor]](
         "Logits processors of the engine's operator, called in this order."
     )
-    lora_name = Setter[str]("Adapter to apply.")
+    lora_name = Setter[str]("LoRA adapter to apply, one of those that the model has loaded.")
     mm_info = Setter[Sequence[Mapping[str, Any]]]("Embeddings or images for placeholder ids.")
     enable_tensors_from_model_inference = Flag("Return input embedding and last hidden state of every token.")
     skip_special_tokens = Flag("Leave special tokens out of the text, never out of the ids.")

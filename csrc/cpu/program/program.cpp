@@ -23,6 +23,7 @@ CoreStatus check_shape(const CoreShape* shape) {
   check.that(check.ok() && shape->heads % shape->kv_heads == 0, CORE_BAD_SHAPE, shape->heads);
   check.that(shape->head_dim % 16 == 0, CORE_BAD_SHAPE, shape->head_dim);
   check.that(shape->block_size % kPageTokens == 0, CORE_BAD_SHAPE, shape->block_size);
+  check.count(shape->adapters);
   check.that(shape->kv >= CORE_KV_FLOAT32 && shape->kv <= CORE_KV_UINT4, CORE_UNKNOWN_DTYPE, shape->kv);
   return check.result();
 }
@@ -112,6 +113,16 @@ void check_op(OpCheck& check, const CoreLinear& op) {
     check.that(projection.weight->inputs == op.x.width, CORE_BAD_VALUE, projection.weight);
     check.value(projection.out, projection.weight->outputs);
     check.that(projection.out.rows == op.x.rows, CORE_BAD_VALUE, projection.out);
+  }
+}
+
+void check_op(OpCheck& check, const CoreAdapt& op) {
+  check.value_of(CORE_ROWS_TOKENS, op.x);
+  check.that(op.count >= 1 && op.count <= 3, CORE_BAD_EXTENT, op.count).extent(op.rank);
+  if (check.ok()) check.value_of(CORE_ROWS_TOKENS, op.hidden, int64_t{op.count} * op.rank);
+  for (int32_t i = 0; check.ok() && i < op.count; i++) {
+    check.value_of(CORE_ROWS_TOKENS, op.products[i].out);
+    check.pointer(op.products[i].adapters);
   }
 }
 

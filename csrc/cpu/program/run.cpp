@@ -17,17 +17,24 @@ int64_t up_to_line(int64_t bytes) {
 
 // Offsets in the memory of a program.
 struct Places {
-  int64_t positions, sequence, first_row, tiles, shared, rooms, room_bytes, end;
+  int64_t positions, sequence, first_row, tiles, adapted, adapter_tiles, shared, rooms, room_bytes, end;
 
   Places(const CoreProgram& program)
       : positions(up_to_line(program.shape.workspace * int64_t{sizeof(float)})),
         sequence(positions + up_to_line(program.shape.max_tokens * int64_t{sizeof(int32_t)})),
         first_row(sequence + up_to_line(program.shape.max_tokens * int64_t{sizeof(int32_t)})),
         tiles(first_row + up_to_line(program.shape.max_sequences * int64_t{sizeof(int32_t)})),
-        shared(tiles + up_to_line(program.shape.max_tokens * int64_t{sizeof(QueryTile)})),
+        adapted(tiles + up_to_line(program.shape.max_tokens * int64_t{sizeof(QueryTile)})),
+        adapter_tiles(adapted + up_to_line(adapted_tokens(program) * int64_t{sizeof(int32_t)})),
+        shared(adapter_tiles + up_to_line(adapted_tokens(program) * int64_t{sizeof(AdapterTile)})),
         rooms(shared + up_to_line(program.shared_bytes)),
         room_bytes(kLine + up_to_line(program.room_bytes)),
         end(rooms + program.cpu.pool.size() * room_bytes) {}
+
+ private:
+  static int64_t adapted_tokens(const CoreProgram& program) {
+    return program.shape.adapters == 0 ? 0 : program.shape.max_tokens;
+  }
 };
 
 int32_t tile_positions(const CoreShape& shape) {
@@ -42,6 +49,7 @@ bool is_there(const CoreProgram& program, const CoreSequence& sequence) {
   if (sequence.length < 1 || sequence.start < 0 || context > shape.max_positions || sequence.blocks == nullptr) {
     return false;
   }
+  if (sequence.adapter < 0 || sequence.adapter > shape.adapters) return false;
   const int64_t blocks = (context + shape.block_size - 1) / shape.block_size;
   return std::all_of(sequence.blocks, sequence.blocks + blocks,
                      [&](int32_t block) { return block >= 0 && block < program.kv.num_blocks; });
@@ -85,6 +93,23 @@ CoreStatus check_batch(const CoreProgram& program, const CoreBatch& batch) {
   check.that(are_below(batch.token_ids, batch.num_tokens, shape.vocab), CORE_BAD_BATCH, batch.token_ids);
   check.that(are_below(batch.wanted, batch.num_logits, batch.num_tokens), CORE_BAD_BATCH, batch.wanted);
   return check.result();
+}
+
+// Write the rows of sequences with an adapter, those of one adapter together, and their tiles; return how many tiles.
+int32_t tile_adapters(const CoreShape& shape, const CoreBatch& batch, const int32_t* first_row, int32_t* rows,
+                      AdapterTile* tiles) {
+  int32_t count = 0, num_tiles = 0;
+  for (int32_t adapter = 1; adapter <= shape.adapters; adapter++) {
+    const int32_t begin = count;
+    for (int32_t i = 0; i < batch.num_sequences; i++) {
+      if (batch.sequences[i].adapter != adapter) continue;
+      for (int32_t offset = 0; offset < batch.sequences[i].length; offset++) rows[count++] = first_row[i] + offset;
+    }
+    for (int32_t first = begin; first < count; first += kAdapterRows) {
+      tiles[num_tiles++] = {adapter - 1, first, std::min(kAdapterRows, count - first)};
+    }
+  }
+  return num_tiles;
 }
 
 // The phases of a program's ops, as work for the pool.
@@ -183,10 +208,20 @@ core::Step CoreProgram::step_of(const CoreBatch& batch) {
       tiles[num_tiles++] = {i, first, std::min(tile_positions, sequence.length - first)};
     }
   }
+  auto* adapted = reinterpret_cast<int32_t*>(memory.get() + places.adapted);
+  auto* adapter_tiles = reinterpret_cast<core::AdapterTile*>(memory.get() + places.adapter_tiles);
+  const int32_t num_adapter_tiles = core::tile_adapters(shape, batch, first_row, adapted, adapter_tiles);
   auto* workspace = reinterpret_cast<float*>(memory.get());
   std::byte* shared = memory.get() + places.shared;
-  return {&shape,           &batch,  positions, number, first_row, tiles,   num_tiles, cpu.pool.size(),
-          cpu.pool.nodes(), longest, workspace, shared, kv,        nullptr, false};
+  return {&shape,          &batch,
+          positions,       number,
+          first_row,       tiles,
+          num_tiles,       adapted,
+          adapter_tiles,   num_adapter_tiles,
+          cpu.pool.size(), cpu.pool.nodes(),
+          longest,         workspace,
+          shared,          kv,
+          nullptr,         false};
 }
 
 CoreStatus CoreProgram::run(const CoreBatch& batch) {

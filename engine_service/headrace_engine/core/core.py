@@ -14,14 +14,17 @@ from collections.abc import Callable
 from headrace_engine.block_keys import Scope
 from headrace_engine.commands import (
     MOST_ROWS,
+    AdapterPlan,
     AddSequence,
     AddSibling,
     CoreCommand,
     CorePlan,
     EndSequence,
+    LoadAdapter,
     Ping,
     Shutdown,
 )
+from headrace_engine.core.adapters import load_adapter
 from headrace_engine.core.guides.compiler import GuideMaker, Guides
 from headrace_engine.core.kv.block_pool import BlockPool
 from headrace_engine.core.kv.host_tier import HostTier
@@ -36,7 +39,7 @@ from headrace_engine.core.speculation.row_costs import RowCosts
 from headrace_engine.core.steps.executor import Executor
 from headrace_engine.core.steps.outcome import Outcome
 from headrace_engine.guided.guide import Guide
-from headrace_engine.messages import Pong, RunnerSizes
+from headrace_engine.messages import AdapterLoaded, Pong, RunnerSizes
 from headrace_engine.result_types import FinishReason
 
 
@@ -73,6 +76,7 @@ class Core:
         self._costs = costs or RowCosts()
         drafting = None if drafter is None else Drafting(drafter, plan.max_drafts, MOST_ROWS, self._costs)
         self._scheduler = Scheduler(pool, limits, scope, host, self._pace, drafting)
+        self._runner = runner
         self._executor = Executor(runner)
         self._link = link
         self._guides = Guides(open_guides)
@@ -168,12 +172,18 @@ class Core:
                 self._add(command)
             case EndSequence():
                 self._drop(command.key)
+            case LoadAdapter(adapter):
+                self._load_adapter(adapter)
             case Ping():
                 self._link.send(Pong(command.number))
             case Shutdown():
                 self._stopped = True
             case CorePlan():
                 raise ValueError("a core takes one plan")
+
+    def _load_adapter(self, adapter: AdapterPlan) -> None:
+        """Load an adapter between two steps. No sequence uses its number, so that nothing in flight reads its place."""
+        self._link.send(AdapterLoaded(adapter.number, load_adapter(self._runner, adapter)))
 
     def _add(self, command: AddSequence | AddSibling) -> None:
         request = command if isinstance(command, AddSequence) else command.whole(self._group.pop())

@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from headrace_engine.commands import AdapterPlan
 from headrace_engine.core.in_flight import FinishedStep, InFlightStep
+from headrace_engine.errors import Internal
 from headrace_engine.generation_config import LogitsProcessor
 from headrace_engine.messages import RunnerSizes
 from headrace_engine.model_types import ModelPhase
@@ -111,6 +113,7 @@ class SequenceStep:
         pooled: index of the first of token_ids whose last hidden states to sum, to the last one; None: none.
         sampled_at: row of the previously launched step that samples the id to compute, from 0; `token_ids` then holds
             one placeholder. None: the ids are known.
+        adapter: number under which `load_adapter` loaded its adapter; 0: none.
     """
 
     token_ids: Sequence[int]
@@ -126,6 +129,7 @@ class SequenceStep:
     tensors: bool = False
     pooled: int | None = None
     sampled_at: int | None = None
+    adapter: int = 0
 
     @property
     def has_result(self) -> bool:
@@ -216,6 +220,14 @@ class Runner(ABC):
     @abstractmethod
     def allocate(self, num_blocks: int, num_host_blocks: int = 0) -> None:
         """Allocate the KV pool of num_blocks blocks, and num_host_blocks blocks in host memory."""
+
+    def load_adapter(self, plan: AdapterPlan) -> None:
+        """Load an adapter, after `allocate`; replaces the one of its number, for the steps launched next.
+
+        Raises:
+            BadModel: its files have changed since they were checked, or it does not fit the model.
+        """
+        raise Internal(f"adapter {plan.number}: this runner takes none")
 
     @abstractmethod
     def copy_blocks(self, copies: BlockCopies) -> None:

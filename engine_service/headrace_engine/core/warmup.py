@@ -10,6 +10,7 @@ from itertools import islice
 
 from headrace_engine.commands import MOST_ROWS, CorePlan
 from headrace_engine.config import Speculation
+from headrace_engine.core.adapters import load_adapter
 from headrace_engine.core.link import Link
 from headrace_engine.core.runner import BlockCopies, PromptIds, Runner, SequenceStep
 from headrace_engine.core.scheduling.pace import Pace
@@ -71,8 +72,15 @@ def start_up(
         _measure(plan, sizes, runner, pace, clock)
     if costs is not None and plan.speculation is not Speculation.OFF:
         costs.start(_time_by_rows(plan, sizes, runner, clock))
-    link.send(CoreReady(**asdict(sizes), idle_processors=dict(runner.idle_processors)))
+    lost = _load_adapters(plan, runner)
+    link.send(CoreReady(**asdict(sizes), idle_processors=dict(runner.idle_processors), lost_adapters=lost))
     return sizes
+
+
+def _load_adapters(plan: CorePlan, runner: Runner) -> dict[int, str]:
+    """Load the plan's adapters; return why some could not be, by number."""
+    errors = {adapter.number: load_adapter(runner, adapter) for adapter in plan.adapters}
+    return {number: error for number, error in errors.items() if error}
 
 
 def largest_steps(plan: CorePlan, sizes: RunnerSizes, most_tokens: int) -> Iterator[list[SequenceStep]]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from headrace_engine.models.adapters.adapter import may_change
 from headrace_engine.models.experts import Expert, Shared, experts_by_layer
 from headrace_engine.models.spec import DecoderSpec, QkNorm
 
@@ -25,12 +26,14 @@ class Extent:
         length: number of its rows, at least 1.
         start: position of the first row: number of tokens whose keys and values are already in the pool.
         blocks: its block table; position p is stored in blocks[p // block_size] at offset p % block_size.
+        adapter: number of its adapter, from 1; 0: none.
     """
 
     row: int
     length: int
     start: int
     blocks: Sequence[int]
+    adapter: int = 0
 
     @property
     def context(self) -> int:
@@ -88,6 +91,17 @@ class Ops(Protocol[Tensor, Prepared]):
         """Apply `linear` to one x with several pairs of weight and bias: one op, so that a backend can fuse them."""
         ...
 
+    def adapted(self, x: Tensor, outs: Sequence[Tensor], names: Sequence[str], batch: Prepared) -> Sequence[Tensor]:
+        """Return each of the outs, products of x, plus what the adapters of its rows add: scale · x · aᵀ · bᵀ.
+
+        A row's sum depends on its own adapter alone; rows without one stay as they are. The outs are not used after it,
+        and may be changed.
+
+        Args:
+            names: canonical names of the matrices.
+        """
+        ...
+
     def append_kv(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, batch: Prepared, norms: tuple[Tensor, Tensor] | None
     ) -> Tensor:
@@ -143,16 +157,20 @@ class Decoder(Generic[Tensor, Prepared]):
         spec: shape and variant.
         ops: the backend.
         weights: tensors by canonical name, as models/layout.py lists them.
+        adapts: rows may have adapters.
 
     Attributes:
         done: number of matrix products and attentions so far. Other threads may read it.
     """
 
-    def __init__(self, spec: DecoderSpec, ops: Ops[Tensor, Prepared], weights: Mapping[str, Tensor]) -> None:
+    def __init__(
+        self, spec: DecoderSpec, ops: Ops[Tensor, Prepared], weights: Mapping[str, Tensor], *, adapts: bool = False
+    ) -> None:
         self._spec = spec
         self._ops = ops
         self._weights = weights
         self._experts_of = experts_by_layer(spec, weights)
+        self._adapts = adapts
         self._interrupted = False
         self.done = 0
 
@@ -198,33 +216,33 @@ class Decoder(Generic[Tensor, Prepared]):
             x, residual = self._joined(branch, residual, f"layers.{layer}.input_norm")
             branch = self._branch(self._attention(layer, x, rows), f"layers.{layer}.attention_out_norm")
             x, residual = self._joined(branch, residual, f"layers.{layer}.post_norm")
-            out = self._experts(layer, x) if layer in self._experts_of else self._mlp(layer, x)
+            out = self._experts(layer, x, rows) if layer in self._experts_of else self._mlp(layer, x, rows)
             branch = self._branch(out, f"layers.{layer}.mlp_out_norm")
         x, _ = self._joined(branch, residual, "final_norm")
         return x
 
     def _attention(self, layer: int, x: Tensor, rows: Prepared) -> Tensor:
-        q, k, v = self._linears(layer, ("q", "k", "v"), x, self._spec.qkv_bias)
+        q, k, v = self._linears(layer, ("q", "k", "v"), x, self._spec.qkv_bias, rows)
         norms = None
         if self._spec.qk_norm is not QkNorm.NONE:
             norms = (self._weights[f"layers.{layer}.q_norm"], self._weights[f"layers.{layer}.k_norm"])
         q = self._ops.append_kv(layer, q, k, v, rows, norms)
         self._go_on()
         out = self._ops.paged_attention(layer, q, rows)
-        return self._linear(layer, "o", out, self._spec.output_bias)
+        return self._linear(layer, "o", out, self._spec.output_bias, rows)
 
-    def _mlp(self, layer: int, x: Tensor, prefix: str = "") -> Tensor:
+    def _mlp(self, layer: int, x: Tensor, rows: Prepared, prefix: str = "") -> Tensor:
         bias = self._spec.mlp_bias
-        gate, up = self._linears(layer, (f"{prefix}gate", f"{prefix}up"), x, bias)
-        return self._linear(layer, f"{prefix}down", self._ops.gated(gate, up), bias)
+        gate, up = self._linears(layer, (f"{prefix}gate", f"{prefix}up"), x, bias, rows)
+        return self._linear(layer, f"{prefix}down", self._ops.gated(gate, up), bias, rows)
 
-    def _experts(self, layer: int, x: Tensor) -> Tensor:
+    def _experts(self, layer: int, x: Tensor, rows: Prepared) -> Tensor:
         spec, shared = self._spec.experts, None
         assert spec is not None
-        scores = self._linear(layer, "router", x, False)
+        scores = self._linear(layer, "router", x, False, rows)
         if spec.shared_width:
-            score = self._linear(layer, "shared_score", x, False) if spec.shared_gate else None
-            shared = Shared(self._mlp(layer, x, "shared_"), score)
+            score = self._linear(layer, "shared_score", x, False, rows) if spec.shared_gate else None
+            shared = Shared(self._mlp(layer, x, rows, "shared_"), score)
         self._go_on()
         return self._ops.experts(x, scores, self._experts_of[layer], shared)
 
@@ -248,15 +266,18 @@ class Decoder(Generic[Tensor, Prepared]):
     def _scaled(self, x: Tensor, scale: float, soft_cap: float = 0.0) -> Tensor:
         return x if scale == 1 and not soft_cap else self._ops.scaled(x, scale, soft_cap)
 
-    def _linear(self, layer: int, name: str, x: Tensor, bias: bool) -> Tensor:
+    def _linear(self, layer: int, name: str, x: Tensor, bias: bool, rows: Prepared) -> Tensor:
         self._go_on()
-        return self._ops.linear(x, *self._projection(layer, name, bias))
-
-    def _linears(self, layer: int, names: Sequence[str], x: Tensor, bias: bool) -> Sequence[Tensor]:
-        self._go_on()
-        return self._ops.linears(x, [self._projection(layer, name, bias) for name in names])
-
-    def _projection(self, layer: int, name: str, bias: bool) -> tuple[Tensor, Tensor | None]:
-        """Return weight and bias of one linear layer."""
         name = f"layers.{layer}.{name}"
+        out = self._ops.linear(x, *self._projection(name, bias))
+        return self._ops.adapted(x, [out], [name], rows)[0] if self._adapts and may_change(name) else out
+
+    def _linears(self, layer: int, names: Sequence[str], x: Tensor, bias: bool, rows: Prepared) -> Sequence[Tensor]:
+        self._go_on()
+        names = [f"layers.{layer}.{name}" for name in names]
+        outs = self._ops.linears(x, [self._projection(name, bias) for name in names])
+        return self._ops.adapted(x, outs, names, rows) if self._adapts and may_change(names[0]) else outs
+
+    def _projection(self, name: str, bias: bool) -> tuple[Tensor, Tensor | None]:
+        """Return weight and bias of one linear layer."""
         return self._weights[name], self._weights[f"{name}_bias"] if bias else None

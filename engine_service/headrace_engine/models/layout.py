@@ -116,14 +116,14 @@ def bind(
         BadModel: a tensor is absent or has another shape.
     """
     bound: dict[str, TensorInfo] = {}
-    joined = _by_file_name(expected_shapes(spec), layout.names)
+    joined = by_file_name(expected_shapes(spec), layout.names)
     missing = [name for name in joined if name not in stored]
     if missing:
         raise _missing(missing, spec, files, source)
     for name, parts in joined.items():
         tensor, first = _whole(stored[name], parts, spec, source), 0
         for canonical, shape in parts.items():
-            bound[canonical] = _info(canonical, tensor.rows(first, shape[0]), spec, layout)
+            bound[canonical] = info_of(canonical, tensor.rows(first, shape[0]), spec, layout)
             first += shape[0]
     return bound, [tensor for name, tensor in stored.items() if name not in joined]
 
@@ -148,7 +148,7 @@ def _whole(tensor: StoredTensor, parts: Mapping[str, tuple[int, ...]], spec: Dec
     return replace(tensor, shape=(rows, *inner))
 
 
-def _by_file_name(
+def by_file_name(
     shapes: Mapping[str, tuple[int, ...]], names: Mapping[str, str]
 ) -> dict[str, dict[str, tuple[int, ...]]]:
     """Return the tensors in the files: the canonical names, with their shapes, that each holds."""
@@ -158,7 +158,8 @@ def _by_file_name(
     return joined
 
 
-def _info(canonical: str, stored: StoredTensor, spec: DecoderSpec, layout: FileLayout) -> TensorInfo:
+def info_of(canonical: str, stored: StoredTensor, spec: DecoderSpec, layout: FileLayout) -> TensorInfo:
+    """Return how the rows of a stored tensor become those of the canonical one."""
     part = canonical.rpartition(".")[2]
     if part.endswith("_norm"):
         return TensorInfo(canonical, stored, shift=layout.norm_shift)

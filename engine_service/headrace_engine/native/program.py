@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace_engine.native import abi
-from headrace_engine.native.abi import Activations, Batch, Gate, Shape, Value
+from headrace_engine.native.abi import Activations, Batch, Gate, LowRank, Shape, Value
 from headrace_engine.native.cpu import Cpu, Memory
 from headrace_engine.native.matrix import PackedMatrix
 
@@ -79,6 +79,25 @@ class Program:
             bias = None if product.bias is None else self._floats(product.bias, product.weight.matrix.outputs)
             op.projections[number] = abi.Projection(ctypes.addressof(product.weight.struct), bias, product.out)
         self._record("linear", op, list(products))
+
+    def adapt(
+        self, x: Value, hidden: Value, products: Sequence[tuple[ctypes.Array[LowRank], Value]], rank: int
+    ) -> None:
+        """Record: each out of up to three products of x gets what the adapters of its rows add.
+
+        Args:
+            hidden: scratch of len(products) · rank floats a row.
+            products: for each, what every adapter adds, which a run reads, and the out that `linear` wrote.
+            rank: at least that of each adapter.
+        """
+        if len(products) > 3:
+            raise ValueError(f"{len(products)} products; at most 3")
+        op = abi.Adapt(x=x, hidden=hidden, count=len(products), rank=rank)
+        for number, (adapters, out) in enumerate(products):
+            if len(adapters) != self.shape.adapters:
+                raise ValueError(f"{len(adapters)} adapters where {self.shape.adapters} are expected")
+            op.products[number] = abi.Adapted(ctypes.addressof(adapters), out)
+        self._record("adapt", op, list(products))
 
     def rope_append(
         self,

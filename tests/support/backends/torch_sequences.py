@@ -29,12 +29,13 @@ def load(path: Path | str, **changes: Any) -> LoadedModel:
 
 @dataclass
 class Lane:
-    """One sequence: its ids, its blocks, how many ids were computed, and the logits after each sampled row."""
+    """One sequence: its ids, its blocks, how many ids were computed, the logits after each sampled row, its adapter."""
 
     ids: list[int]
     blocks: list[int]
     computed: int = 0
     scores: list[Tensor] = field(default_factory=list)
+    adapter: int = 0
 
     @property
     def waiting(self) -> int:
@@ -82,7 +83,8 @@ class Lanes:
         for lane, count in shares:
             wanted = count == lane.waiting
             ids = lane.ids[lane.computed : lane.computed + count]
-            steps.append(SequenceStep(ids, lane.computed, lane.blocks, SamplingParams() if wanted else None))
+            sampling = SamplingParams() if wanted else None
+            steps.append(SequenceStep(ids, lane.computed, lane.blocks, sampling, adapter=lane.adapter))
             lane.computed += count
             wanting += [lane] if wanted else []
         for lane, scores in zip(wanting, self.logits(steps), strict=True):
@@ -96,7 +98,7 @@ class Lanes:
 
     def follow(self, lane: Lane, ids: Sequence[int]) -> Tensor:
         """Append given ids, all in one step; return the logits after each, [ids, vocab]."""
-        extent = Extent(0, len(ids), lane.computed, lane.blocks)
+        extent = Extent(0, len(ids), lane.computed, lane.blocks, lane.adapter)
         lane.ids += ids
         lane.computed = len(lane.ids)
         with torch.inference_mode():

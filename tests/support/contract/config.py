@@ -5,6 +5,7 @@ A test is "file::function" below tests/; a function of "*" stands for all of a f
 
 from __future__ import annotations
 
+ADAPTERS = "conformance/test_adapters.py"
 GENERATION = "conformance/test_generation.py"
 LOGITS = "conformance/test_logits.py"
 STOPS = "conformance/test_stops.py"
@@ -155,8 +156,12 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             f"{CANDIDATES}::test_the_model_s_own_log_probabilities_rank",
             f"{CANDIDATES}::test_what_ranks_nothing_is_refused",
         ),
-        "num_beams above 1 and lora_name are refused by name until they are built": (
+        "num_beams above 1 is refused by name until it is built": (
             f"{GENERATION}::test_what_is_not_honoured_is_refused_by_name",
+        ),
+        "lora_name: unknown = NOT_FOUND; part of the prefix key": (
+            f"{ADAPTERS}::test_bc136_an_unknown_name_is_refused",
+            f"{ADAPTERS}::test_bc072_adapters_share_no_prefix",
         ),
         "mm_info is refused by name until it is built": (
             f"{GENERATION}::test_bc075_media_is_refused_and_never_ignored",

@@ -58,7 +58,7 @@ class CpuBatch:
             self._tables[blocks : blocks + used] = array(_INT, step.blocks[:used])
             sequence = self._sequences[number]
             sequence.blocks = self._tables_at + blocks * self._tables.itemsize
-            sequence.length, sequence.start = length, step.start
+            sequence.length, sequence.start, sequence.adapter = length, step.start, step.adapter
             row, blocks = row + length, blocks + used
             if step.sampling is not None:
                 self._add_logits_row(logits, row - 1, step, step.sampling)

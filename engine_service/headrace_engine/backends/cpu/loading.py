@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from headrace_engine.backends.cpu.adapters import CpuAdapters
 from headrace_engine.backends.cpu.nodes import choose_node_threads
 from headrace_engine.backends.cpu.processing import ProcessedRows
 from headrace_engine.backends.cpu.prompt_logprobs import Scorer
@@ -52,6 +53,7 @@ class LoadedModel:
         recorded: the step.
         scorer: computes prompt logprobs.
         processed: samples rows with logits processors; None: there are no processors.
+        adapters: None: the plan has no room for any.
     """
 
     unit: ComputeUnit
@@ -63,6 +65,7 @@ class LoadedModel:
     recorded: Recorded
     scorer: Scorer
     processed: ProcessedRows | None = None
+    adapters: CpuAdapters | None = None
 
     @property
     def program(self) -> Program:
@@ -105,8 +108,8 @@ class LoadedModel:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the weights, and of the tables of positions."""
-        return self.weights.nbytes + self.positions.nbytes
+        """Bytes of the weights, of the tables of positions, and of all adapters that there is room for."""
+        return self.weights.nbytes + self.positions.nbytes + (0 if self.adapters is None else self.adapters.nbytes)
 
     def close(self) -> None:
         """Free everything: programs first, since they run on the threads and read the arena."""
@@ -140,12 +143,13 @@ def load_model(plan: CorePlan, progress: Progress, processes: Mapping[str, Proce
         weights = _load_weights(Packer(cpu, files, spec, storage), files, storage, cpu, progress)
         opened.callback(weights.arena.close)
         kv = choose_kv(plan, dtype)
-        recorded = record_program(cpu, plan, spec, weights.tensors, positions, kv, activations)
+        adapters = CpuAdapters(plan, spec) if plan.lora_max_num else None
+        recorded = record_program(cpu, plan, spec, weights.tensors, positions, kv, activations, adapters)
         scorer = Scorer(cpu, recorded.program.shape, spec, weights.tensors, activations)
         processed = ProcessedRows(cpu, recorded.program.shape, processes) if processes else None
         opened.pop_all()
     unit = plan.compute_unit or ComputeUnit.CPU
-    return LoadedModel(unit, cpu, spec, dtype, weights, positions, recorded, scorer, processed)
+    return LoadedModel(unit, cpu, spec, dtype, weights, positions, recorded, scorer, processed, adapters)
 
 
 def _start_threads(plan: CorePlan) -> Cpu:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace_engine.backends.cpu.adapters import CpuAdapters
 from headrace_engine.backends.cpu.offsets import Activation, Offsets, RecordedOp
 from headrace_engine.models.decoder import Batch
 from headrace_engine.models.experts import Expert, Shared
 from headrace_engine.models.rope.tables import PositionTables
 from headrace_engine.models.spec import DecoderSpec, QkNorm
-from headrace_engine.native import NO_VALUE, Activations, Gate, PackedMatrix, Product, Program, Rows
+from headrace_engine.native import NO_VALUE, Activations, Gate, LowRank, PackedMatrix, Product, Program, Rows
 
 Vector = NDArray[np.float32]
 Projection = tuple[PackedMatrix, Vector | None]
@@ -29,6 +31,7 @@ class RecordingOps:
         filled: share of the entries of a padded head that are no padding.
         positions: tables of all positions.
         activations: their format in products with quantized weights.
+        adapters: their factors; None: rows have none.
 
     Attributes:
         recorded: the ops recorded so far.
@@ -39,12 +42,20 @@ class RecordingOps:
     states: Activation
     selected: Activation
 
-    def __init__(self, spec: DecoderSpec, filled: float, positions: PositionTables, activations: Activations) -> None:
+    def __init__(
+        self,
+        spec: DecoderSpec,
+        filled: float,
+        positions: PositionTables,
+        activations: Activations,
+        adapters: CpuAdapters | None = None,
+    ) -> None:
         self.recorded: list[RecordedOp] = []
         self._spec = spec
         self._filled = filled
         self._positions = positions
         self._activations = activations
+        self._adapters = adapters
 
     def prepare(self, batch: Batch) -> None:
         """See Ops. The batch comes with each run."""
@@ -93,6 +104,19 @@ class RecordingOps:
         for first in range(0, len(projections), _MAX_PRODUCTS):
             outs += self._multiply(x, projections[first : first + _MAX_PRODUCTS])
         return outs
+
+    def adapted(
+        self, x: Activation, outs: Sequence[Activation], names: Sequence[str], batch: None
+    ) -> Sequence[Activation]:
+        """See Ops. Records ops of up to _MAX_PRODUCTS products."""
+        adapters = self._adapters
+        if adapters is None:
+            return outs
+        changed: list[Activation] = []
+        for first in range(0, len(outs), _MAX_PRODUCTS):
+            some = slice(first, first + _MAX_PRODUCTS)
+            changed += self._adapt(x, outs[some], [adapters.table(name) for name in names[some]], adapters.rank)
+        return changed
 
     def append_kv(
         self, layer: int, q: Activation, k: Activation, v: Activation, batch: None, norms: tuple[Vector, Vector] | None
@@ -209,6 +233,22 @@ class RecordingOps:
             program.sample(offsets[logits])
 
         self.recorded.append(RecordedOp((logits, self.states, self.selected), (), record))
+
+    def _adapt(
+        self, x: Activation, outs: Sequence[Activation], tables: Sequence[ctypes.Array[LowRank]], rank: int
+    ) -> list[Activation]:
+        hidden = Activation(len(outs) * rank)
+        results = [Activation(out.width) for out in outs]
+
+        def record(program: Program, offsets: Offsets) -> None:
+            # Rows without an adapter are not written.
+            assert all(offsets[out].offset == offsets[each].offset for out, each in zip(outs, results, strict=True))
+            program.adapt(
+                offsets[x], offsets[hidden], list(zip(tables, (offsets[out] for out in outs), strict=True)), rank
+            )
+
+        self.recorded.append(RecordedOp((x, *outs), (*results, hidden), record, tuple(zip(results, outs, strict=True))))
+        return results
 
     def _multiply(self, x: Activation, projections: Sequence[Projection]) -> list[Activation]:
         outs = [Activation(weight.matrix.outputs, x.rows) for weight, _ in projections]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from headrace_engine.backends.cpu.adapters import CpuAdapters
 from headrace_engine.backends.cpu.offsets import plan_offsets
 from headrace_engine.backends.cpu.ops import RecordingOps
 from headrace_engine.backends.cpu.weights.rows import padded_head_dim
@@ -40,15 +41,17 @@ def record_program(
     positions: PositionTables,
     kv: Kv,
     activations: Activations,
+    adapters: CpuAdapters | None = None,
 ) -> Recorded:
     """Record the step of a decoder for the plan's largest batch.
 
     Args:
         weights: packed matrices, and float32 vectors, by canonical name.
+        adapters: None: the plan has no room for any.
     """
     padded = replace(spec, head_dim=padded_head_dim(spec), attention_scale=spec.score_scale)
-    ops = RecordingOps(padded, spec.head_dim / padded.head_dim, positions, activations)
-    logits = Decoder[Any, None](padded, ops, weights).forward(Batch((), (), ()))
+    ops = RecordingOps(padded, spec.head_dim / padded.head_dim, positions, activations, adapters)
+    logits = Decoder[Any, None](padded, ops, weights, adapts=adapters is not None).forward(Batch((), (), ()))
     ops.sample(logits)
     counts = {Rows.TOKENS: plan.max_prefill_tokens, Rows.LOGITS: plan.max_rows}
     offsets, floats = plan_offsets(ops.recorded, counts)
@@ -67,6 +70,7 @@ def record_program(
             block_size=plan.block_size,
             kv=kv,
             vocab=spec.vocab_size,
+            adapters=plan.lora_max_num,
         ),
     )
     for op in ops.recorded:

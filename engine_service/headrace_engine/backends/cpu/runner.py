@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from headrace_engine.backends.adapters import required
 from headrace_engine.backends.cpu.batch import CpuBatch
 from headrace_engine.backends.cpu.host_blocks import HostBlocks
 from headrace_engine.backends.cpu.loading import LoadedModel, load_model
@@ -22,7 +23,7 @@ from headrace_engine.backends.processors import (
     is_processed,
     python_processes,
 )
-from headrace_engine.commands import CorePlan
+from headrace_engine.commands import AdapterPlan, CorePlan
 from headrace_engine.core.runner import Progress, Sampled, SequenceStep
 from headrace_engine.errors import Internal
 from headrace_engine.native import Memory
@@ -74,6 +75,10 @@ class CpuRunner(ModelRunner[LoadedModel]):
         if num_host_blocks:
             self._host = HostBlocks(program, pool, num_blocks, self._allocated(num_host_blocks))
         self._batch = CpuBatch(program.shape)
+
+    def load_adapter(self, plan: AdapterPlan) -> None:
+        """See Runner."""
+        required(self._loaded.adapters).load(plan)
 
     @property
     def progress(self) -> int:

@@ -82,6 +82,11 @@ class CudaBatch:
         return self.firsts[self.single :] - self.single
 
     @cached_property
+    def adapters(self) -> dict[int, Tensor]:
+        """The rows of each adapter, by its number."""
+        return torch_batches.adapter_rows(self._step.extents, self.token_ids.device)
+
+    @cached_property
     def plain(self) -> TorchBatch:
         """The batch as plain torch ops take it, built on first use."""
         size = self._block_size

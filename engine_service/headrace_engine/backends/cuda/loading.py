@@ -28,9 +28,10 @@ from headrace_engine.backends.cuda.weights.row_products import CodeProducts, Pla
 from headrace_engine.backends.host import compute_threads
 from headrace_engine.backends.kv_size import CUDA_RATIO, amount, positions_that_fit
 from headrace_engine.backends.planned import open_planned
+from headrace_engine.backends.torch.adapters import TorchAdapters
 from headrace_engine.backends.torch.rope import Positions
 from headrace_engine.commands import CorePlan
-from headrace_engine.config import ComputeDtype, ComputeUnit
+from headrace_engine.config import ActivationQuant, ComputeDtype, ComputeUnit
 from headrace_engine.core.runner import Progress
 from headrace_engine.errors import InvalidArgument, OutOfMemory
 from headrace_engine.models.decoder import Decoder
@@ -60,6 +61,7 @@ class CudaModel:
         num_threads: number of compute threads on the host.
         plain: names of ops that torch computes instead of a kernel.
         row_codes: code type of activations in products of layers; None: numbers.
+        adapters: None: the plan has no room for any.
     """
 
     device: Device
@@ -72,6 +74,7 @@ class CudaModel:
     num_threads: int
     plain: frozenset[str] = frozenset()
     row_codes: RowCodes | None = None
+    adapters: TorchAdapters | None = None
     unit: ClassVar = ComputeUnit.CUDA
     dtype: ClassVar = ComputeDtype.BFLOAT16
 
@@ -84,7 +87,8 @@ class CudaModel:
     def weight_bytes(self) -> int:
         """Bytes of the weights on the device, and of the tables of positions."""
         different: dict[int, int] = {id(weight): weight.nbytes for weight in self.weights.values()}
-        return sum(different.values()) + self.positions.nbytes
+        adapters = 0 if self.adapters is None else self.adapters.nbytes
+        return sum(different.values()) + self.positions.nbytes + adapters
 
     @cached_property
     def products(self) -> QuantizedProducts:
@@ -109,12 +113,12 @@ class CudaModel:
         ops = self._ops(pool, staging)
         if self.plain:
             take_plain(ops, PlainOps(self.spec, self.positions, pool), self.plain)
-        return Decoder(self.spec, ops, self.weights)
+        return Decoder(self.spec, ops, self.weights, adapts=self.adapters is not None)
 
     def _ops(self, pool: KvPool, staging: StepStaging) -> CudaOps:
         longest = self.sizes.blocks * self.sizes.block_size
         flash = FlashPrefill(self.device.attention(), pool) if FLASH in self.plain else None
-        given = (self.spec, self.positions, pool, staging, self.device, self.products, longest, flash)
+        given = (self.spec, self.positions, pool, staging, self.device, self.products, longest, flash, self.adapters)
         if self.row_codes is None:
             return CudaOps(*given)
         if "row_codes" in self.plain:
@@ -136,6 +140,9 @@ def load_model(plan: CorePlan, device: Device, progress: Progress) -> CudaModel:
         OutOfMemory: the weights alone exceed the device's memory.
     """
     check_choices(plan, "cuda")
+    if plan.lora_max_num and plan.activation_quant is not ActivationQuant.NONE:
+        text = f"= {plan.activation_quant} is not supported together with adapters (lora_max_num) by the cuda backend"
+        raise InvalidArgument.unsupported("config.activation_quant", text)
     if len(plan.device_list) > 1:
         text = f"= {list(plan.device_list)}: the cuda backend computes on one device"
         raise InvalidArgument.unsupported("config.device_list", text)
@@ -159,6 +166,7 @@ def load_model(plan: CorePlan, device: Device, progress: Progress) -> CudaModel:
     longest = positions_that_fit(plan, spec, device.memory()[0], CUDA_RATIO)
     with explain_out_of_memory(device, WEIGHTS):
         weights = packer.pack(progress)
+        adapters = TorchAdapters(plan, spec, torch.bfloat16, device.torch) if plan.lora_max_num else None
     blocks = kv_blocks(spec, plan.block_size, KV_MODES[plan.kv_cache_mode])
     tables = -(-longest // plan.block_size)
     return CudaModel(
@@ -172,6 +180,7 @@ def load_model(plan: CorePlan, device: Device, progress: Progress) -> CudaModel:
         num_threads=num_threads,
         plain=plain,
         row_codes=row_codes,
+        adapters=adapters,
     )
 
 

@@ -14,6 +14,7 @@ from headrace_engine.backends.cuda.device.pool import KvPool
 from headrace_engine.backends.cuda.weights.fused import spanning
 from headrace_engine.backends.cuda.weights.quantized import QuantizedProducts, QuantizedWeight
 from headrace_engine.backends.cuda.weights.together import Weight, together
+from headrace_engine.backends.torch.adapters import TorchAdapters
 from headrace_engine.backends.torch.ops import head_normed, scaled
 from headrace_engine.backends.torch.rope import Positions
 from headrace_engine.errors import Internal
@@ -41,6 +42,7 @@ class CudaOps:
         products: computes with quantized weights.
         longest: maximum tokens of a sequence.
         flash: attention that replaces the kernel where it applies; None: never.
+        adapters: their factors; None: rows have none.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class CudaOps:
         products: QuantizedProducts,
         longest: int,
         flash: FlashPrefill | None = None,
+        adapters: TorchAdapters | None = None,
     ) -> None:
         self._spec = spec
         self._positions = positions
@@ -62,6 +65,7 @@ class CudaOps:
         self._products = products
         self._splits = -(-longest // SPLIT_TOKENS)
         self._flash = flash
+        self._adapters = adapters
 
     def prepare(self, batch: Batch) -> CudaBatch:
         """See Ops. The step must have been passed to `StepStaging.fill`."""
@@ -104,6 +108,10 @@ class CudaOps:
         whole, sizes = found
         out = self.linear(x, whole, spanning(biases) if biases else None)
         return list(out.split(sizes, dim=1))
+
+    def adapted(self, x: Tensor, outs: Sequence[Tensor], names: Sequence[str], batch: CudaBatch) -> Sequence[Tensor]:
+        """See Ops. In plain torch, which no captured step does: such a step has no rows with adapters."""
+        return outs if self._adapters is None else self._adapters.add(x, outs, names, batch.adapters)
 
     def append_kv(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, batch: CudaBatch, norms: tuple[Tensor, Tensor] | None

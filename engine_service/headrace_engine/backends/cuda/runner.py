@@ -8,6 +8,7 @@ from functools import partial
 
 import torch
 
+from headrace_engine.backends.adapters import required
 from headrace_engine.backends.cuda.device.device import CudaDevice, Device
 from headrace_engine.backends.cuda.device.errors import LARGEST_STEP, POOL, explain_out_of_memory
 from headrace_engine.backends.cuda.device.flash import FLASH
@@ -21,7 +22,7 @@ from headrace_engine.backends.processors import NO_PROCESSES, Process, device_so
 from headrace_engine.backends.torch.sampling.processing import RowProcessors
 from headrace_engine.backends.torch.sampling.user_kernels import compiled
 from headrace_engine.backends.torch.workspace import largest_step
-from headrace_engine.commands import CorePlan
+from headrace_engine.commands import AdapterPlan, CorePlan
 from headrace_engine.core.in_flight import FinishedStep, InFlightStep
 from headrace_engine.core.runner import Progress, Sampled, SequenceStep
 from headrace_engine.environment import overlaps
@@ -80,6 +81,10 @@ class CudaRunner(ModelRunner[CudaModel]):
             self._steps = StepRunner(self._loaded, pool, self._processors)
             self._steps.capture()
         self._host = HostBlocks(self._loaded.device, pool, num_host_blocks) if num_host_blocks else None
+
+    def load_adapter(self, plan: AdapterPlan) -> None:
+        """See Runner."""
+        required(self._loaded.adapters).load(plan)
 
     @property
     def progress(self) -> int:

@@ -89,7 +89,7 @@ class StepRunner:
         with torch.inference_mode():
             if wants_extras(steps) or is_processed(steps):
                 return FinishedStep(self._collect_extras(batch, steps, fill))
-            if self._graphs is not None and len(batch.extents) == len(batch.token_ids):
+            if self._graphs is not None and _is_captured(batch):
                 sampled_rows = [(row, step) for row, step in enumerate(steps) if step.sampling is not None]
                 self._sampler.fill(sampled_rows, self._graphs.rows(len(steps)), self._slot)
                 self._graphs.run(batch.token_ids, batch.extents, fill)
@@ -163,3 +163,8 @@ class StepRunner:
         self._sample(logits)
         sampled = self._processed(sampled_rows, self._flight(sampled_rows).wait(), logits)
         return collect_from_states(decoder, steps, sampled, states, selected, self._model.embedding)
+
+
+def _is_captured(batch: Batch) -> bool:
+    """True if a step is one of those that are captured: one token a sequence, without adapters."""
+    return len(batch.extents) == len(batch.token_ids) and not any(extent.adapter for extent in batch.extents)

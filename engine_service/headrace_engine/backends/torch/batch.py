@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -49,6 +49,7 @@ class TorchBatch:
         num_tiles: number of query tiles.
         tile_rows: index of each row among the num_tiles · QUERY_TILE queries.
         groups: the tiles.
+        adapters: rows of each adapter, by its number.
     """
 
     token_ids: Tensor
@@ -59,6 +60,7 @@ class TorchBatch:
     num_tiles: int
     tile_rows: Tensor
     groups: tuple[TileGroup, ...]
+    adapters: Mapping[int, Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,17 @@ def prepare(batch: Batch, block_size: int, blocks_per_tile: int, device: torch.d
             _group(first, tiles[first : first + TILES_AT_ONCE], block_size, blocks_per_tile, device)
             for first in range(0, len(tiles), TILES_AT_ONCE)
         ),
+        adapters=adapter_rows(batch.extents, device),
     )
+
+
+def adapter_rows(extents: Sequence[Extent], device: torch.device) -> dict[int, Tensor]:
+    """Return the indices of the rows of each adapter, by its number."""
+    rows: dict[int, list[int]] = {}
+    for extent in extents:
+        if extent.adapter:
+            rows.setdefault(extent.adapter, []).extend(range(extent.row, extent.row + extent.length))
+    return {number: torch.tensor(indices, device=device) for number, indices in rows.items()}
 
 
 def _tiles(extent: Extent) -> Iterator[_Tile]:

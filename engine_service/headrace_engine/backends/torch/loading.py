@@ -12,6 +12,7 @@ from headrace_engine.backend_choices import check_choices
 from headrace_engine.backends.host import compute_threads, memory_limit
 from headrace_engine.backends.kv_size import CPU_SHARE, CUDA_RATIO, amount, positions_that_fit
 from headrace_engine.backends.planned import open_planned
+from headrace_engine.backends.torch.adapters import TorchAdapters
 from headrace_engine.backends.torch.batch import TorchBatch
 from headrace_engine.backends.torch.device import TORCH_DTYPES, choose_device, choose_dtype
 from headrace_engine.backends.torch.kv_pool import KvPool, token_bytes
@@ -37,6 +38,7 @@ class LoadedModel:
         positions: tables of all positions that the plan allows.
         num_threads: number of compute threads on the host.
         kv_mode: storage of keys and values.
+        adapters: None: the plan has no room for any.
     """
 
     unit: ComputeUnit
@@ -47,6 +49,7 @@ class LoadedModel:
     positions: Positions
     num_threads: int
     kv_mode: KvCacheMode = KvCacheMode.DEFAULT
+    adapters: TorchAdapters | None = None
 
     @property
     def device_name(self) -> str:
@@ -56,7 +59,8 @@ class LoadedModel:
     @property
     def weight_bytes(self) -> int:
         """Bytes of the weights on the device, and of the tables of positions."""
-        return sum(tensor.nbytes for tensor in self.weights.values()) + self.positions.nbytes
+        adapters = 0 if self.adapters is None else self.adapters.nbytes
+        return sum(tensor.nbytes for tensor in self.weights.values()) + self.positions.nbytes + adapters
 
     @property
     def itemsize(self) -> int:
@@ -74,7 +78,8 @@ class LoadedModel:
 
     def decoder(self, pool: KvPool) -> Decoder[Tensor, TorchBatch]:
         """Return a decoder over a pool."""
-        return Decoder(self.spec, TorchOps(self.spec, self.positions, pool, self.device), self.weights)
+        ops = TorchOps(self.spec, self.positions, pool, self.device, self.adapters)
+        return Decoder(self.spec, ops, self.weights, adapts=self.adapters is not None)
 
 
 def load_model(plan: CorePlan, progress: Progress) -> LoadedModel:
@@ -95,7 +100,8 @@ def load_model(plan: CorePlan, progress: Progress) -> LoadedModel:
     num_threads = plan.num_threads or compute_threads()
     torch.set_num_threads(num_threads)
     weights = load_weights(files, TORCH_DTYPES[dtype], device, progress)
-    return LoadedModel(unit, device, dtype, spec, weights, positions, num_threads, plan.kv_cache_mode)
+    adapters = TorchAdapters(plan, spec, TORCH_DTYPES[dtype], device) if plan.lora_max_num else None
+    return LoadedModel(unit, device, dtype, spec, weights, positions, num_threads, plan.kv_cache_mode, adapters)
 
 
 def positions_on(plan: CorePlan, spec: DecoderSpec, device: torch.device) -> int:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from headrace_engine.backends.torch import batch as batches
 from headrace_engine.backends.torch import experts as mixture
+from headrace_engine.backends.torch.adapters import TorchAdapters
 from headrace_engine.backends.torch.attention import Scores, blocks_per_tile, paged_attention
 from headrace_engine.backends.torch.batch import TorchBatch
 from headrace_engine.backends.torch.kv_pool import KvPool
@@ -34,13 +35,22 @@ class TorchOps:
         positions: tables of all positions.
         pool: keys and values.
         device: the device that holds the tensors.
+        adapters: their factors; None: rows have none.
     """
 
-    def __init__(self, spec: DecoderSpec, positions: Positions, pool: KvPool, device: torch.device) -> None:
+    def __init__(
+        self,
+        spec: DecoderSpec,
+        positions: Positions,
+        pool: KvPool,
+        device: torch.device,
+        adapters: TorchAdapters | None = None,
+    ) -> None:
         self._spec = spec
         self._positions = positions
         self._pool = pool
         self._device = device
+        self._adapters = adapters
 
     def prepare(self, batch: Batch) -> TorchBatch:
         """See Ops."""
@@ -67,6 +77,10 @@ class TorchOps:
     def linears(self, x: Tensor, projections: Sequence[tuple[Tensor, Tensor | None]]) -> list[Tensor]:
         """See Ops. One after the other."""
         return [linear(x, weight, bias) for weight, bias in projections]
+
+    def adapted(self, x: Tensor, outs: Sequence[Tensor], names: Sequence[str], batch: TorchBatch) -> Sequence[Tensor]:
+        """See Ops."""
+        return outs if self._adapters is None else self._adapters.add(x, outs, names, batch.adapters)
 
     def append_kv(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, batch: TorchBatch, norms: tuple[Tensor, Tensor] | None

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from headrace_engine.backends.adapters import required
 from headrace_engine.backends.extra_outputs import wants_extras
 from headrace_engine.backends.host import memory_limit
 from headrace_engine.backends.kv_size import CUDA_RATIO, Memory, host_bytes
@@ -20,7 +21,7 @@ from headrace_engine.backends.torch.sampling.processing import RowProcessors
 from headrace_engine.backends.torch.sampling.sampler import ProcessRow, sample
 from headrace_engine.backends.torch.sampling.user_kernels import device_kernels
 from headrace_engine.backends.torch.workspace import largest_step, measured_bytes, workspace_bytes
-from headrace_engine.commands import CorePlan
+from headrace_engine.commands import AdapterPlan, CorePlan
 from headrace_engine.core.runner import Progress, Sampled, SequenceStep
 from headrace_engine.errors import Internal
 from headrace_engine.models.decoder import Batch, Decoder, Extent
@@ -64,6 +65,10 @@ class TorchRunner(ModelRunner[LoadedModel]):
         pool = self._loaded.pool(num_blocks, self._plan.block_size)
         self._decoder = self._loaded.decoder(pool)
         self._host = HostBlocks(pool.tensors, num_host_blocks) if num_host_blocks else None
+
+    def load_adapter(self, plan: AdapterPlan) -> None:
+        """See Runner."""
+        required(self._loaded.adapters).load(plan)
 
     @property
     def progress(self) -> int:
@@ -133,7 +138,7 @@ def make_batch(steps: Sequence[SequenceStep]) -> Batch:
     extents: list[Extent] = []
     for step in steps:
         row = extents[-1].row + extents[-1].length if extents else 0
-        extents.append(Extent(row, len(step.token_ids), step.start, step.blocks))
+        extents.append(Extent(row, len(step.token_ids), step.start, step.blocks, step.adapter))
     token_ids = [token_id for step in steps for token_id in step.token_ids]
     pairs = zip(extents, steps, strict=True)
     logits_rows = [extent.row + extent.length - 1 for extent, step in pairs if step.sampling is not None]

@@ -32,13 +32,18 @@ def largest_step(plan: CorePlan, max_length: int) -> list[SequenceStep]:
     """Return a full step in a pool of one block: one prompt chunk, and every other sequence at its last position.
 
     All block tables repeat block 0. Every row uses the costliest sampling: a masked id, and a top_p that sorts and
-    leaves nearly every id, each with a random number. The chunk requests prompt logprobs.
+    leaves nearly every id, each with a random number. The chunk requests prompt logprobs. All have one adapter, where
+    there is room for any.
     """
     sampling = SamplingParams(top_p=1 - 2**-53, logprobs=True, top_logprobs=20)
     blocks = [0] * -(-max_length // plan.block_size)
     chunk = min(max_length, plan.max_prefill_tokens - plan.max_batch + 1)
     lengths = [chunk, *[1] * (plan.max_batch - 1)]
-    steps = [SequenceStep([0] * length, max_length - length, blocks, sampling, masked_ids=(1,)) for length in lengths]
+    adapter = min(1, plan.lora_max_num)
+    steps = [
+        SequenceStep([0] * length, max_length - length, blocks, sampling, masked_ids=(1,), adapter=adapter)
+        for length in lengths
+    ]
     return [replace(steps[0], prompt_logprobs=PromptIds(0, [0] * chunk, 20)), *steps[1:]]
 
 
@@ -51,6 +56,9 @@ def workspace_bytes(spec: DecoderSpec, plan: CorePlan, itemsize: int) -> int:
     rows, sequences = plan.max_prefill_tokens + plan.max_batch * QUERY_TILE, plan.max_batch
     mlp = max(4 * spec.intermediate_size + 2 * spec.hidden_size, _experts_width(spec))
     attention = 3 * spec.query_width + 3 * spec.kv_width
+    if plan.lora_max_num:  # The rows of an adapter, and what it adds to them.
+        mlp += 2 * max(spec.intermediate_size, spec.hidden_size)
+        attention += 2 * max(spec.query_width, spec.hidden_size)
     activations = rows * ((2 * spec.hidden_size + max(mlp, attention)) * itemsize + 8 * spec.query_width)
     keys = max(KEY_TILE, plan.block_size)
     tile = 3 * spec.num_kv_heads * keys * spec.head_dim + 4 * spec.num_heads * QUERY_TILE * keys

@@ -232,4 +232,5 @@ class Sequence:
             index=self.request.index,
             masked_ids=self.masked_ids,
             sampled_at=self.sampling_row,
+            adapter=self.request.adapter,
         )

@@ -76,8 +76,11 @@ def check_prefix(prefix: str, field: str = "config.file_prefix") -> None:
         raise InvalidArgument.field(field, f"= {prefix!r} must be the beginning of a file name, without a folder")
 
 
-def locate(path: str, options: EngineOptions) -> ModelLocation:
+def locate(path: str, options: EngineOptions, field: str = "config.model_path") -> ModelLocation:
     """Resolve a model path. Relative paths are resolved against the roots; the first root where the path exists wins.
+
+    Args:
+        field: path of the field that gave it.
 
     Raises:
         InvalidArgument: it leads outside the engine's model roots.
@@ -90,10 +93,10 @@ def locate(path: str, options: EngineOptions) -> ModelLocation:
         return ModelLocation(str(in_memory))
     if roots is None:
         return ModelLocation(path)
-    check_path(path, options)
+    check_path(path, options, field)
     for candidate in _candidates(path, roots):
         if not _leads_inside(candidate, roots):
-            raise InvalidArgument.field("config.model_path", f"= {path!r} {_LINK_OUT}")
+            raise InvalidArgument.field(field, f"= {path!r} {_LINK_OUT}")
         if _is_there(candidate, path):
             _check_links(candidate, roots)
             return ModelLocation(str(candidate))

@@ -9,6 +9,7 @@ from typing import Any
 from headrace_engine.backend_choices import WEIGHT_GROUPS
 from headrace_engine.commands import CorePlan
 from headrace_engine.config import ComputeDtype, RopeScaling, RopeScalingType, RuntimeConfig, WeightQuant
+from headrace_engine.engine.config.adapter_fields import check_adapters
 from headrace_engine.engine.config.backend_fields import check_backend
 from headrace_engine.engine.config.field_checks import check, is_set, refuse
 from headrace_engine.engine.config.fields import RUNTIME
@@ -46,6 +47,7 @@ def check_config(config: RuntimeConfig, backend: str = "auto") -> None:
     _check_group_size(config)
     _check_budget(config)
     _check_rope_scaling(config.rope_scaling)
+    check_adapters(config)
     refuse(lease_violations(config.default_lease, _effective(config, "max_lease"), "config.default_lease"))
     if len(set(config.device_list)) != len(config.device_list):
         raise InvalidArgument.field("config.device_list", f"= {list(config.device_list)} names a device twice")

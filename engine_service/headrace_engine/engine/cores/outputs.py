@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import accumulate, count, repeat
 
 from headrace_engine.commands import AddSequence
@@ -93,6 +93,10 @@ class Outputs:
     def in_step(self) -> list[Sequence]:
         """Return the live sequences of the latest step."""
         return [self._live[key] for key in self._in_step if key in self._live]
+
+    def using(self, adapters: Collection[int]) -> list[Sequence]:
+        """Return the live sequences with one of these adapters."""
+        return [each for each in self._live.values() if self._commands[each].adapter in adapters]
 
     def command(self, sequence: Sequence) -> AddSequence:
         """Return the command that started a live sequence."""

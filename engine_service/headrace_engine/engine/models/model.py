@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
@@ -15,16 +16,18 @@ from headrace_engine.engine.config.runtime import core_plan, ready_effective
 from headrace_engine.engine.cores.core_client import CoreClient
 from headrace_engine.engine.cores.outputs import Outputs
 from headrace_engine.engine.cores.recovery import Recovery
+from headrace_engine.engine.models.adapters import Adapters
 from headrace_engine.engine.models.context import ModelContext
 from headrace_engine.engine.models.prepare import Prepared, prepare
 from headrace_engine.engine.models.state_errors import given_up, wrong_state
 from headrace_engine.engine.results.sequence import Sequence
 from headrace_engine.engine.results.statistics import StepHistory
 from headrace_engine.engine.work.joined_calls import JoinedCalls
-from headrace_engine.errors import HeadraceError, Internal, in_words, quoted
+from headrace_engine.errors import BadModel, HeadraceError, Internal, in_words, quoted
 from headrace_engine.model_types import EffectiveConfig, ModelPhase, ModelProgress, ModelState, ModelView
 from headrace_engine.result_types import FinishReason
 
+_log = logging.getLogger(__name__)
 _BEFORE_RUNNING = (ModelState.INSTALLING, ModelState.INITIAL, ModelState.STARTING)
 
 
@@ -38,6 +41,7 @@ class Model:
         self.failure: HeadraceError | None = None
         self.prepared: Prepared | None = None
         self.effective = EffectiveConfig(config)
+        self.adapters = Adapters(config.model_name)
         self.outputs = Outputs(context.clock, history)
         self._context = context
         launcher, limit = context.launcher, context.options.core_ping_limit
@@ -208,6 +212,8 @@ class Model:
         config, options, pools = self.config, self._context.options, self._context.pools
         self.prepared = await pools.on_files(config.model_path, prepare, config, options, pools)
         self.effective = self.prepared.effective
+        room = self.effective.config.lora_max_num or 0, self.effective.config.lora_max_rank or 0
+        self.adapters = Adapters(self.name, self.prepared.adapters, *room)
         self._enter(ModelState.INITIAL)
 
     async def _start(self) -> None:
@@ -220,10 +226,28 @@ class Model:
     async def _launch(self) -> None:
         """Start a core and wait until it is warm."""
         assert self.prepared is not None, "a model that starts was installed"
-        plan = core_plan(self.config, self.prepared.files, self._context.options)
+        plan = self.adapters.planned(core_plan(self.config, self.prepared.files, self._context.options))
         self.outputs.cached.clear(plan.block_size)
         self._plan = plan
-        self.effective = ready_effective(self.effective, plan, await self._core.launch(plan))
+        ready = await self._core.launch(plan)
+        self.effective = ready_effective(self.effective, plan, ready)
+        self._lose(ready.lost_adapters)
+
+    def _lose(self, errors: Mapping[int, str]) -> None:
+        """Forget adapters that a core could not load again, and end the requests that use them.
+
+        Raises:
+            BadModel: the model is starting: it then has all of its adapters, or fails.
+        """
+        if not errors:
+            return
+        if self.state is ModelState.STARTING:
+            raise BadModel(next(iter(errors.values())))
+        for sequence in self.outputs.using(errors):
+            text = errors[self.outputs.command(sequence).adapter]
+            self.outputs.finish(sequence, FinishReason.ERROR, f"its adapter was lost with the core: {text}")
+        for name in self.adapters.drop(errors):
+            _log.warning("adapter_lost: %s: %s", self.name, name)
 
     async def _stop(self) -> None:
         try:

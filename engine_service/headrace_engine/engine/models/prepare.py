@@ -9,6 +9,7 @@ from pathlib import Path
 from headrace_proto.pure.log_budget import LogBudget
 
 from headrace_engine.config import KvCacheMode, ModelFormat, RuntimeConfig
+from headrace_engine.engine.config.adapter_fields import room_for
 from headrace_engine.engine.config.backend_fields import check_storage
 from headrace_engine.engine.config.generation import filled
 from headrace_engine.engine.config.hubs import check_hub
@@ -17,6 +18,7 @@ from headrace_engine.engine.config.model_paths import ModelLocation, check_prefi
 from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.engine.config.runtime import check_config, effective_config
 from headrace_engine.engine.formats.formats import ResponseFormats
+from headrace_engine.engine.models.adapters import LoadedAdapter, check_rank, read_adapter
 from headrace_engine.engine.text.text import TextProcessor
 from headrace_engine.engine.work.pools import WorkPools
 from headrace_engine.errors import BadModel, FieldViolation, HeadraceError, InvalidArgument
@@ -40,6 +42,7 @@ class Prepared:
     Attributes:
         holes: ids below vocab_size that the tokenizer does not define.
         not_applied: warnings about fields of the model's generation_config.json that this build does not support.
+        adapters: those of the config.
     """
 
     files: ModelFiles
@@ -48,6 +51,7 @@ class Prepared:
     formats: ResponseFormats
     not_applied: tuple[ConfigWarning, ...] = ()
     holes: frozenset[int] = frozenset()
+    adapters: tuple[LoadedAdapter, ...] = ()
 
     def close(self) -> None:
         """End the side processes that render chats and check response formats."""
@@ -81,7 +85,9 @@ def prepare(config: RuntimeConfig, options: EngineOptions, pools: WorkPools | No
     files = files.with_rows(bundle.vocab_size)
     defaults, not_applied = model_defaults(files.generation, bundle.eos_ids)
     check_default_ids(defaults, files.spec.vocab_size, bundle.holes)
-    effective_runtime = effective_config(replace(config, format=files.format))
+    adapters = _read_adapters(config, files, options)
+    most, rank = room_for(config, [each.plan.rank for each in adapters])
+    effective_runtime = effective_config(replace(config, format=files.format, lora_max_num=most, lora_max_rank=rank))
     warnings = tuple(ConfigWarning("config.model_path", text) for text in (*files.warnings, *bundle.warnings))
     warnings += _kv_warnings(config, files)
     for warning in warnings:
@@ -98,7 +104,17 @@ def prepare(config: RuntimeConfig, options: EngineOptions, pools: WorkPools | No
         warnings=(*not_applied, *warnings),
     )
     formats = ResponseFormats(bundle, files.spec.vocab_size, pools)
-    return Prepared(files, processor, effective, formats, not_applied, bundle.holes)
+    return Prepared(files, processor, effective, formats, not_applied, bundle.holes, adapters)
+
+
+def _read_adapters(config: RuntimeConfig, files: ModelFiles, options: EngineOptions) -> tuple[LoadedAdapter, ...]:
+    found = []
+    for index, adapter in enumerate(config.adapters):
+        prefix = f"config.adapters[{index}]."
+        found.append(read_adapter(adapter, index + 1, files.spec, options, prefix))
+        if config.lora_max_rank is not None:
+            check_rank(found[-1], config.lora_max_rank, prefix)
+    return tuple(found)
 
 
 def _kv_warnings(config: RuntimeConfig, files: ModelFiles) -> tuple[ConfigWarning, ...]:

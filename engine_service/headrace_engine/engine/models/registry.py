@@ -99,6 +99,8 @@ class ModelRegistry:
         if model is None or model.config != config:
             options = self._context_of(config).options
             check_path(config.model_path, options)
+            for index, adapter in enumerate(config.adapters):
+                check_path(adapter.path, options, f"config.adapters[{index}].path")
             check_hub(config.hub, options)
         if model is None or model.state is ModelState.FAILED:
             model = self._add(config)

@@ -111,7 +111,7 @@ class Admission:
 
         Raises:
             InvalidArgument: naming field, value and range.
-            NotFound: UNKNOWN_MODEL.
+            NotFound: UNKNOWN_MODEL, UNKNOWN_LORA.
             FailedPrecondition: MODEL_NOT_RUNNING.
             ResourceExhausted: QUEUE_FULL, RESULTS_FULL.
             DeadlineExceeded: DEADLINE_NOT_MET.
@@ -158,6 +158,10 @@ class Admission:
         try:
             accepted = self._accepted(start.request, resolved, reserved.ahead)
             common = message(resolved.prompt.ids, generation, resolved.rules, resolved.guided)
+            if generation.effective.lora_name:  # It may have been unloaded in the meantime.
+                adapter = model.adapters.find(generation.effective.lora_name)
+                accepted = replace(accepted, adapter_digest=adapter.digest)
+                common = replace(common, adapter=adapter.plan.number, adapter_digest=adapter.digest)
             prompt = None
             if reserved.tops is not None:
                 prompt = PromptLog(resolved.prompt.ids, reserved.tops, reserved.bytes.prompt)

@@ -94,11 +94,14 @@ async def resolve_config(start: Start, prepared: Prepared, prompt: Prompt) -> Re
 
     Raises:
         InvalidArgument: naming field, value and range.
+        NotFound: UNKNOWN_LORA.
     """
     request, effective, length, holes = start.request, start.model.effective, len(prompt.ids), prepared.holes
     limits = replace(_limits(effective, length), holes=holes)
     generation = resolve(request.config, effective.generation_defaults, limits, effective.config.default_seed)
     check_processors(generation.effective.logits_processors, effective)
+    if generation.effective.lora_name:
+        start.model.adapters.find(generation.effective.lora_name)
     bad_words = await prepared.text.spell(generation.effective.bad_words, request.party)
     guided, suspicious = await prepared.formats.check(generation.effective.response_format, request.party)
     decoding = await prepared.text.decoding(generation, prompt.ids, request.party)

@@ -206,7 +206,6 @@ class TestRanges:
 
 NOT_HONOURED = [
     ("num_beams", 2),
-    ("lora_name", "adapter"),
     ("mm_info", (object(),)),
 ]
 
@@ -224,7 +223,6 @@ class TestNotSupported:
         text = {name: refusal(generation(**{name: value})).message for name, value in NOT_HONOURED}
         assert text["num_beams"] == "num_beams = 2 is not supported by this engine yet; allowed: 1"
         assert text["mm_info"] == "mm_info is not supported by this engine yet"
-        assert text["lora_name"] == "lora_name = adapter is not supported by this engine yet"
 
     @pytest.mark.parametrize("name", [name for name, field in GENERATION.items() if field.honoured])
     def test_the_value_that_asks_for_nothing_is_accepted(self, name: str) -> None:
@@ -268,8 +266,6 @@ class TestNotSupported:
             ("weight_quant_group_size", 24),
             ("logn_attention", True),
             ("tensor_parallel", 2),
-            ("lora_max_num", 1),
-            ("lora_max_rank", 1),
         ],
     )
     def test_of_the_runtime_config(self, name: str, value: Any) -> None:

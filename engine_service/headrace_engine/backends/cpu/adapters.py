@@ -1,0 +1,95 @@
+"""The adapters of the cpu backend: their factors as float32, in memory that is set aside once."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headrace_engine.backends.adapters import matrix_shapes, open_planned_adapter
+from headrace_engine.backends.cpu.weights.numbers import Floats
+from headrace_engine.backends.cpu.weights.rows import Orders, TensorRows, orders_of, padded_head_dim
+from headrace_engine.commands import AdapterPlan, CorePlan
+from headrace_engine.models.adapters.adapter import Factors
+from headrace_engine.models.files import TensorInfo
+from headrace_engine.models.spec import DecoderSpec
+from headrace_engine.native import LowRank
+
+
+@dataclass(frozen=True, slots=True)
+class _Matrix:
+    """What all adapters add to one matrix.
+
+    Attributes:
+        a: [adapters, rank, inputs].
+        b: [adapters, rank, outputs].
+        table: the same for the native library.
+    """
+
+    a: Floats
+    b: Floats
+    table: ctypes.Array[LowRank]
+
+
+class CpuAdapters:
+    """Factors of up to plan.lora_max_num adapters.
+
+    Pages of memory that no adapter has used take none.
+
+    Args:
+        spec: the decoder, as its files have it.
+
+    Attributes:
+        rank: largest rank.
+        nbytes: bytes of all factors, if every adapter changes every matrix with the largest rank.
+    """
+
+    def __init__(self, plan: CorePlan, spec: DecoderSpec) -> None:
+        self.rank = plan.lora_max_rank
+        self._spec = spec
+        self._matrices = {
+            name: _new(plan.lora_max_num, plan.lora_max_rank, *shape)
+            for name, shape in matrix_shapes(spec, padded_head_dim(spec)).items()
+        }
+        self.nbytes = sum(each.a.nbytes + each.b.nbytes for each in self._matrices.values())
+
+    def table(self, name: str) -> ctypes.Array[LowRank]:
+        """Return what each adapter adds to a matrix; `load` changes it."""
+        return self._matrices[name].table
+
+    def load(self, plan: AdapterPlan) -> None:
+        """Read an adapter into the place of its number.
+
+        Raises:
+            BadModel: its files have changed, or do not fit.
+        """
+        files = open_planned_adapter(plan, self._spec)
+        number = plan.number - 1
+        for matrix in self._matrices.values():
+            matrix.table[number].rank = 0
+        for name, factors in files.factors.items():
+            self._put(self._matrices[name], number, name, factors)
+
+    def _put(self, matrix: _Matrix, number: int, name: str, factors: Factors) -> None:
+        orders = orders_of(factors.b, self._spec)
+        rank = factors.rank
+        matrix.a[number, :rank] = _floats(factors.a, Orders(columns=orders.columns))
+        # Scaled in float32, as the sum would be.
+        matrix.b[number, :rank] = _floats(factors.b, Orders(rows=orders.rows)).T * np.float32(factors.scale)
+        matrix.table[number].rank = rank
+
+
+def _floats(info: TensorInfo, orders: Orders) -> Floats:
+    rows = TensorRows(info, orders)
+    return rows.floats(0, rows.outputs)
+
+
+def _new(adapters: int, rank: int, outputs: int, inputs: int) -> _Matrix:
+    a: Any = np.zeros((adapters, rank, inputs), np.float32)
+    b: Any = np.zeros((adapters, rank, outputs), np.float32)
+    table = (LowRank * adapters)()
+    for number, (first, second) in enumerate(zip(a, b, strict=True)):
+        table[number] = LowRank(first.ctypes.data, second.ctypes.data, 0)
+    return _Matrix(a, b, table)

@@ -1,0 +1,83 @@
+"""The adapters of backends that compute with torch, in memory that is set aside once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headrace_engine.backends.adapters import matrix_shapes, open_planned_adapter
+from headrace_engine.backends.torch.linear import linear
+from headrace_engine.commands import AdapterPlan, CorePlan
+from headrace_engine.models.spec import DecoderSpec
+from headrace_engine.models.weights import read_tensor
+
+
+@dataclass(frozen=True, slots=True)
+class _Matrix:
+    """What all adapters add to one matrix, with zeros beyond the rank of each.
+
+    Attributes:
+        a: [adapters, rank, inputs].
+        b: [adapters, outputs, rank], scaled.
+    """
+
+    a: Tensor
+    b: Tensor
+
+
+class TorchAdapters:
+    """Factors of up to plan.lora_max_num adapters, of up to plan.lora_max_rank.
+
+    Args:
+        dtype, device: format and device of the factors.
+    """
+
+    def __init__(self, plan: CorePlan, spec: DecoderSpec, dtype: torch.dtype, device: torch.device) -> None:
+        self._spec = spec
+        count, rank = plan.lora_max_num, plan.lora_max_rank
+
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(shape, dtype=dtype, device=device)
+
+        self._matrices = {
+            name: _Matrix(zeros(count, rank, inputs), zeros(count, outputs, rank))
+            for name, (outputs, inputs) in matrix_shapes(spec, spec.head_dim).items()
+        }
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all factors."""
+        return sum(each.a.nbytes + each.b.nbytes for each in self._matrices.values())
+
+    def load(self, plan: AdapterPlan) -> None:
+        """Read an adapter into the place of its number.
+
+        Raises:
+            BadModel: its files have changed, or do not fit.
+        """
+        files = open_planned_adapter(plan, self._spec)
+        number, host = plan.number - 1, torch.device("cpu")
+        for name, matrix in self._matrices.items():
+            factors = files.factors.get(name)
+            matrix.a[number].zero_()
+            matrix.b[number].zero_()
+            if factors is not None:
+                matrix.a[number, : factors.rank] = read_tensor(factors.a, torch.float32, host)
+                # Scaled in float32, as the sum would be.
+                matrix.b[number, :, : factors.rank] = read_tensor(factors.b, torch.float32, host) * factors.scale
+
+    def add(self, x: Tensor, outs: Sequence[Tensor], names: Sequence[str], rows: Mapping[int, Tensor]) -> list[Tensor]:
+        """Add to each out what the adapters of its rows add, and return them; see Ops.adapted.
+
+        Args:
+            rows: indices of the rows of each adapter, by its number.
+        """
+        for number, indices in rows.items():
+            mine = x[indices]
+            for out, name in zip(outs, names, strict=True):
+                matrix = self._matrices[name]
+                out.index_add_(0, indices, linear(linear(mine, matrix.a[number - 1]), matrix.b[number - 1]))
+        return list(outs)
