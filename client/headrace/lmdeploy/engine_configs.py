@@ -73,7 +73,7 @@ class PytorchFields(EngineFields, total=False):
         block_size: tokens in a block of keys and values. Default: the engine's own.
         num_cpu_blocks: blocks in host memory, for "copy". Default 0.
         num_gpu_blocks: blocks of keys and values; 0 = sized from memory. Default 0.
-        adapters: paths of LoRA adapters by name, on the engine's host; `adapter_name` of a call chooses one.
+        adapters: paths of LoRA adapters by name, on the engine's host; requests of the client choose one (`lora_name`).
     """
 
     eviction_type: str | None
