@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import grpc
 import pytest
 from headrace import Client, HeadraceError, RetryPolicy
-from headrace_proto.v1.request_service_pb2 import StartRequestRequest
+from headrace_proto.v1.request_service_pb2 import ReleaseRequestRequest, StartRequestRequest
 from headrace_proto.v1.request_service_pb2_grpc import RequestServiceStub
 from support.clocks.waiting import LIMIT, wait_until
 from support.models.tiny_models import make_tiny_llama
@@ -21,7 +21,10 @@ PATIENT = RetryPolicy(give_up_after=200)
 
 
 class Starts:
-    """Starts requests over and over, from a thread of its own, without and with a client's patience."""
+    """Starts requests over and over, from threads of its own, without and with a client's patience.
+
+    Each releases a request before it starts the next one: a slow core's queue would be full otherwise.
+    """
 
     def __init__(self, address: str) -> None:
         self.failures: list[HeadraceError] = []
@@ -45,11 +48,13 @@ class Starts:
         with Client(self._address, retry=PATIENT) as client:
             while not self._over.is_set():
                 try:
-                    client.start_request("tiny", ids=[1, 2], max_new_tokens=1)
-                    self.started += 1
+                    handle, _ = client.start_request("tiny", ids=[1, 2], max_new_tokens=1)
                 except HeadraceError as error:
                     self.failures.append(error)
                     return
+                self.started += 1
+                with suppress(HeadraceError):  # Its engine may be gone.
+                    client.release_request(handle)
 
     def _once(self) -> None:
         with grpc.insecure_channel(self._address) as channel:
@@ -58,10 +63,13 @@ class Starts:
             request.token_ids.ids.extend([1, 2])
             while not self._over.is_set():
                 try:
-                    stub.StartRequest(request, timeout=LIMIT)
+                    handle = stub.StartRequest(request, timeout=LIMIT).request.handle
                     self.codes.add("OK")
                 except grpc.RpcError as error:
                     self.codes.add(error.code().name)
+                    continue
+                with suppress(grpc.RpcError):
+                    stub.ReleaseRequest(ReleaseRequestRequest(handle=handle), timeout=LIMIT)
 
 
 @pytest.fixture(scope="module")
