@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from headrace_engine.backends.cuda.mixtures import check_experts
+from headrace_engine.backends.planned import open_planned
+from headrace_engine.config import ActivationQuant, WeightQuant
+from headrace_engine.errors import InvalidArgument
 from native.sim_runs import SHAPE, compare_with_cpu, plan_for
 from support.models.tiny_models import make_tiny_family
 
 pytestmark = pytest.mark.usefixtures("simulator")
 
 
+QUANTS = {"weight_quant": WeightQuant, "activation_quant": ActivationQuant}
 DIFFERENT: dict[str, dict[str, object]] = {
     "qwen3": {},
     "smollm3": {"no_rope_layers": [1, 0], "num_hidden_layers": 2},
@@ -20,6 +26,10 @@ DIFFERENT: dict[str, dict[str, object]] = {
     "granite": {},
     "glm4": {},
     "olmo2": {},
+    "qwen2 moe": {},
+    "qwen3 moe": {},
+    "mixtral": {"num_experts_per_tok": 4},
+    "granite moe shared": {},
 }
 
 
@@ -27,3 +37,16 @@ DIFFERENT: dict[str, dict[str, object]] = {
 def test_the_scores_are_those_of_the_cpu_backend(name: str, tmp_path: Path) -> None:
     path = make_tiny_family(tmp_path, name, vocab_size=256, **SHAPE, **DIFFERENT[name])
     compare_with_cpu(plan_for(path), seeds=1, tokens=4)
+
+
+@pytest.mark.parametrize("field", ["weight_quant", "activation_quant"])
+def test_quantized_experts_are_refused_by_field(field: str, tmp_path: Path) -> None:
+    plan = plan_for(make_tiny_family(tmp_path, "mixtral", vocab_size=256, **SHAPE))
+    with pytest.raises(InvalidArgument, match=f"config.{field} = INT8: the cuda backend takes mixtures"):
+        check_experts(replace(plan, **{field: QUANTS[field].INT8}), open_planned(plan).spec)
+
+
+def test_sizes_that_grouped_products_do_not_take_are_refused(tmp_path: Path) -> None:
+    plan = plan_for(make_tiny_family(tmp_path, "qwen3 moe", vocab_size=256, moe_intermediate_size=100, **SHAPE))
+    with pytest.raises(InvalidArgument, match="has experts of a width of 100; the cuda backend takes multiples of 8"):
+        check_experts(plan, open_planned(plan).spec)

@@ -18,6 +18,7 @@ from headrace_engine.backends.cuda.device.device import Device
 from headrace_engine.backends.cuda.device.errors import WEIGHTS, check_kernels, explain_out_of_memory
 from headrace_engine.backends.cuda.device.flash import FLASH, FlashPrefill
 from headrace_engine.backends.cuda.device.pool import KV_MODES, KvPool, bytes_a_block, kv_blocks
+from headrace_engine.backends.cuda.mixtures import check_experts
 from headrace_engine.backends.cuda.ops import CudaOps
 from headrace_engine.backends.cuda.plain import PlainOps, plain_ops, take_plain
 from headrace_engine.backends.cuda.row_ops import FusedRowCodeOps, RowCodeOps
@@ -156,9 +157,7 @@ def load_model(plan: CorePlan, device: Device, progress: Progress) -> CudaModel:
         allowed = ", ".join(map(str, HEAD_DIMS))
         text = f"has heads of {spec.head_dim} entries, which the cuda backend does not support; allowed: {allowed}"
         raise InvalidArgument.unsupported("config.model_path", text)
-    if spec.experts is not None:
-        text = f"is {spec.architecture}, whose mixtures of experts the cuda backend does not support: take cpu or torch"
-        raise InvalidArgument.unsupported("config.model_path", text)
+    check_experts(plan, spec)
     num_threads = plan.num_threads or compute_threads()
     row_codes = choose_row_codes(plan, files, device)
     packer = Packer(device, files, spec, choose_storage(plan, CudaModel.dtype), num_threads, row_codes)

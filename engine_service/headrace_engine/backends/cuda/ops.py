@@ -11,13 +11,14 @@ from headrace_engine.backends.cuda.batch import CudaBatch, StepStaging
 from headrace_engine.backends.cuda.device.device import Device
 from headrace_engine.backends.cuda.device.flash import FlashPrefill
 from headrace_engine.backends.cuda.device.pool import KvPool
+from headrace_engine.backends.cuda.mixtures import Mixtures
 from headrace_engine.backends.cuda.weights.fused import spanning
 from headrace_engine.backends.cuda.weights.quantized import QuantizedProducts, QuantizedWeight
 from headrace_engine.backends.cuda.weights.together import Weight, together
 from headrace_engine.backends.torch.adapters import TorchAdapters
+from headrace_engine.backends.torch.experts import shared_part
 from headrace_engine.backends.torch.ops import head_normed, scaled
 from headrace_engine.backends.torch.rope import Positions
-from headrace_engine.errors import Internal
 from headrace_engine.models.decoder import Batch
 from headrace_engine.models.experts import Expert, Shared
 from headrace_engine.models.spec import DecoderSpec, QkNorm
@@ -66,6 +67,7 @@ class CudaOps:
         self._splits = -(-longest // SPLIT_TOKENS)
         self._flash = flash
         self._adapters = adapters
+        self._mixtures = None if spec.experts is None else Mixtures(spec.experts, self.gated)
 
     def prepare(self, batch: Batch) -> CudaBatch:
         """See Ops. The step must have been passed to `StepStaging.fill`."""
@@ -182,8 +184,10 @@ class CudaOps:
     def experts(
         self, x: Tensor, scores: Tensor, experts: Sequence[Expert[Tensor]], shared: Shared[Tensor] | None
     ) -> Tensor:
-        """See Ops. Models with mixtures of experts are refused when they are loaded."""
-        raise Internal("experts on the cuda backend")
+        """See Ops."""
+        assert self._mixtures is not None
+        out = self._mixtures.routed(x, scores, experts)
+        return out if shared is None else out + shared_part(shared)
 
     def scaled(self, x: Tensor, scale: float, soft_cap: float) -> Tensor:
         """See Ops."""

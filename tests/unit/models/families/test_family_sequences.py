@@ -112,3 +112,31 @@ def test_any_windows_heads_and_sizes(name: str, shape: dict[str, Any], chunk: in
             while lane.waiting:
                 lanes.step((lane, min(chunk, lane.waiting)))
         torch.testing.assert_close(lane.scores[0], expected, rtol=0, atol=1e-4)
+
+
+@st.composite
+def mixtures(draw: st.DrawFn) -> dict[str, Any]:
+    """Odd counts and sizes of experts, but of multiples of four, as transformers multiplies them."""
+    count = draw(st.integers(1, 12))
+    return {
+        "num_experts": count,
+        "num_experts_per_tok": draw(st.integers(1, count)),
+        "moe_intermediate_size": 4 * draw(st.integers(1, 22)),
+        "shared_expert_intermediate_size": draw(st.integers(1, 90)),
+        "norm_topk_prob": draw(st.booleans()),
+        "hidden_size": 8 * draw(st.integers(1, 12)),
+    }
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(shape=mixtures(), chunk=st.integers(1, 40))
+def test_any_numbers_and_sizes_of_experts(shape: dict[str, Any], chunk: int, tmp_path: Path) -> None:
+    path = make_tiny_family(tmp_path / "model", "qwen2 moe", **shape)
+    with torch.inference_mode():
+        expected = reference(path)(torch.tensor([PROMPT])).logits[0, -1]
+    for backend in ("cpu", "torch"):
+        with opened(backend, path) as lanes:
+            lane = lanes.add(PROMPT)
+            while lane.waiting:
+                lanes.step((lane, min(chunk, lane.waiting)))
+        torch.testing.assert_close(lane.scores[0], expected, rtol=0, atol=1e-4)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from headrace_engine.models.spec import DecoderSpec
 
-_TOGETHER = (("q", "k", "v"), ("gate", "up"))
+_TOGETHER = (("q", "k", "v"), ("gate", "up"), ("shared_gate", "shared_up"))
 """Projections that share their input, in the order of the decoder."""
 
 
@@ -21,14 +21,22 @@ def sharing_input(spec: DecoderSpec) -> Iterator[list[str]]:
 
 
 def side_by_side(weights: dict[str, Tensor], spec: DecoderSpec) -> None:
-    """Move the projections that share an input into one tensor, and replace them by slices of it."""
-    for names in sharing_input(spec):
+    """Move what is multiplied together into one tensor, and replace it by slices of that."""
+    for names in (*sharing_input(spec), *_of_experts(spec)):
         _join(weights, names)
         _join(weights, [f"{name}_bias" for name in names])
 
 
+def _of_experts(spec: DecoderSpec) -> Iterator[list[str]]:
+    """Yield the names of what experts of a layer multiply first, and of what they multiply then."""
+    numbers = range(0 if spec.experts is None else spec.experts.count)
+    for layer in range(spec.num_layers):
+        for parts in (("gate", "up"), ("down",)):
+            yield [f"layers.{layer}.experts.{number}.{part}" for number in numbers for part in parts]
+
+
 def _join(weights: dict[str, Tensor], names: Sequence[str]) -> None:
-    if not all(name in weights for name in names):
+    if not names or not all(name in weights for name in names):
         return
     sizes = [len(weights[name]) for name in names]
     joined = torch.cat([weights.pop(name) for name in names])

@@ -173,7 +173,7 @@ class Packer:
 
     def _matrix(self, info: TensorInfo) -> Matrix | None:
         """Return the storage of a quantized tensor, or its upper bound; None: it is stored as numbers."""
-        if len(info.shape) != 2:
+        if len(info.shape) != 2 or ".experts." in info.name:
             return None
         tensor = self._open(info)
         if self._storage.quantizes(info.name) is None and not self._storage.takes_blocks(info.name, tensor):

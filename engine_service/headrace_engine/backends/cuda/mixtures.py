@@ -1,0 +1,83 @@
+"""Mixtures of experts on a CUDA device: the rows of each expert, multiplied by torch's grouped products.
+
+Nothing waits for the host: where each expert's rows end is known to the device alone, so that steps are captured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from headrace_engine.backends.cuda.weights.fused import spanning
+from headrace_engine.backends.torch.experts import route
+from headrace_engine.commands import CorePlan
+from headrace_engine.errors import InvalidArgument
+from headrace_engine.models.experts import Expert
+from headrace_engine.models.spec import DecoderSpec, ExpertsSpec
+
+MULTIPLE = 8
+"""Grouped products take rows of a multiple of this many entries."""
+
+
+def check_experts(plan: CorePlan, spec: DecoderSpec) -> None:
+    """Refuse mixtures that this backend does not compute.
+
+    Raises:
+        InvalidArgument: names the field.
+    """
+    if spec.experts is None:
+        return
+    for name in ("weight_quant", "activation_quant"):
+        if getattr(plan, name) != "NONE":
+            text = f"= {getattr(plan, name)}: the cuda backend takes mixtures of experts as numbers alone"
+            raise InvalidArgument.unsupported(f"config.{name}", text)
+    for name, size in (("a hidden size", spec.hidden_size), ("experts of a width", spec.experts.width)):
+        if size % MULTIPLE:
+            text = f"has {name} of {size}; the cuda backend takes multiples of {MULTIPLE}"
+            raise InvalidArgument.unsupported("config.model_path", text)
+
+
+class Mixtures:
+    """The mixtures of a model, whose weights lie side by side.
+
+    Args:
+        spec: its experts.
+        gated: see Ops.
+    """
+
+    def __init__(self, spec: ExpertsSpec, gated: Callable[[Tensor, Tensor], Tensor]) -> None:
+        self._spec = spec
+        self._gated = gated
+        self._stacked: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def routed(self, x: Tensor, scores: Tensor, experts: Sequence[Expert[Tensor]]) -> Tensor:
+        """Return the weighted sums of the outputs of each row's experts, [rows, hidden], summed in float32."""
+        chosen, weights = route(scores, self._spec)
+        first, down = self._weights(experts)
+        numbers, order = chosen.flatten().sort(stable=True)
+        every = torch.arange(self._spec.count, device=x.device)
+        ends = torch.searchsorted(numbers, every, right=True).to(torch.int32)
+        inputs = x[order // self._spec.used]
+        gate, up = _products(inputs, first, ends).split(self._spec.width, dim=1)
+        outputs = _products(self._gated(gate, up), down, ends)
+        sums = torch.empty(outputs.shape, dtype=torch.float32, device=x.device)
+        sums[order] = outputs.float()
+        total: Tensor = (sums.unflatten(0, (len(x), -1)) * weights[..., None]).sum(1)
+        return total.to(x.dtype)
+
+    def _weights(self, experts: Sequence[Expert[Tensor]]) -> tuple[Tensor, Tensor]:
+        """Return gates and ups [count, 2 · width, hidden], and downs [count, hidden, width], of a layer."""
+        key = experts[0].gate.data_ptr()
+        if key not in self._stacked:
+            first = spanning([part for expert in experts for part in (expert.gate, expert.up)])
+            down = spanning([expert.down for expert in experts])
+            self._stacked[key] = first.unflatten(0, (len(experts), -1)), down.unflatten(0, (len(experts), -1))
+        return self._stacked[key]
+
+
+def _products(rows: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
+    """Return the products of rows, grouped by matrix up to `ends`, with their matrices [count, out, in]."""
+    products: Tensor = torch.nn.functional.grouped_mm(rows, matrices.transpose(1, 2), offs=ends)
+    return products
