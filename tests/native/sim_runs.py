@@ -40,6 +40,7 @@ class Sequences:
         prompts: ids of each.
         chunk: ids of a prompt in one step.
         follow: what each goes on with, in place of what it draws.
+        adapters: that of each; none given: none has one.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Sequences:
         prompts: Sequence[Sequence[int]],
         chunk: int = 128,
         follow: Sequence[Sequence[int]] | None = None,
+        adapters: Sequence[int] = (),
     ) -> None:
         self.runner = runner
         self.ids = [list(prompt) for prompt in prompts]
@@ -55,6 +57,7 @@ class Sequences:
         self._done = [0] * len(prompts)
         self._chunk = chunk
         self._follow = follow
+        self._adapters = adapters or [0] * len(prompts)
 
     def step(self, which: Sequence[int], sampling: SamplingParams = GREEDY) -> None:
         """Compute the next ids of some sequences together; those that have no more draw one."""
@@ -79,7 +82,10 @@ class Sequences:
         share = ids[done : done + self._chunk]
         wanted = sampling if done + len(share) == len(ids) else None
         blocks = range(number * BLOCKS, (number + 1) * BLOCKS)
-        return SequenceStep(share, done, blocks, wanted, position=len(self.drawn[number]), index=number)
+        adapter = self._adapters[number]
+        return SequenceStep(
+            share, done, blocks, wanted, position=len(self.drawn[number]), index=number, adapter=adapter
+        )
 
 
 def prompts(count: int, seed: int) -> list[list[int]]:
