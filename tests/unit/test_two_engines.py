@@ -137,9 +137,9 @@ async def test_the_key_of_a_released_request_is_found_on_its_engine(pair: Pair) 
         accepted = await started(front, request_id)
         await front.requests.ReleaseRequest(wire.ReleaseRequestRequest(handle=accepted.handle))
         gone = await failing(front.requests.StartRequest(question(request_id, attempt=1)))
-        assert gone.told == (grpc.StatusCode.NOT_FOUND, "UNKNOWN_REQUEST")
+        assert gone.reported == (grpc.StatusCode.NOT_FOUND, "UNKNOWN_REQUEST")
         failure = await failing(front.requests.StartRequest(question(request_id, 8, 9, attempt=1)))
-        assert failure.told == (grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED")
+        assert failure.reported == (grpc.StatusCode.ALREADY_EXISTS, "REQUEST_ID_REUSED")
     assert pair.held == 0
 
 
@@ -161,14 +161,14 @@ async def test_a_handover_released_between_two_pages_hides_nothing(pair: Pair) -
     arrived = resumed.resume.sequences.add().stat.arrival_time
     arrived.FromNanoseconds(round((pair.rigs[0].clock() - 15) * 1e9))
     handles.add((await front.requests.StartRequest(resumed)).request.handle)
-    told, token, places = [], "", []
-    while token or not told:
+    reported, token, places = [], "", []
+    while token or not reported:
         page = await front.requests.ListRequests(wire.ListRequestsRequest(page_size=1, page_token=token))
         (state,), token = page.requests, page.next_page_token
-        told.append(state.request.handle)
+        reported.append(state.request.handle)
         places.append(state.request.request_id)
-        await front.requests.ReleaseRequest(wire.ReleaseRequestRequest(handle=told[-1]))
-    assert (set(told), places) == (handles, ["r2", "r1", "r9", "r0"])
+        await front.requests.ReleaseRequest(wire.ReleaseRequestRequest(handle=reported[-1]))
+    assert (set(reported), places) == (handles, ["r2", "r1", "r9", "r0"])
 
 
 async def test_a_request_goes_where_its_logits_processors_are(pair: Pair) -> None:

@@ -1,4 +1,4 @@
-"""Reads what a failed call told, the way any google.rpc reader does."""
+"""Reads what a failed call reported, the way any google.rpc reader does."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Failure:
         self.facts = dict(info.metadata) if info else {}
 
     @property
-    def told(self) -> tuple[grpc.StatusCode, str]:
+    def reported(self) -> tuple[grpc.StatusCode, str]:
         return self.code, self.reason
 
     @property

@@ -53,7 +53,7 @@ class Integrity(RuleBasedStateMachine):
         self.now = 0.0
         self.settled = True
         self.living: list[Holder] = []
-        self.told: tuple[set[bytes], set[bytes]] = (set(), set())
+        self.announced: tuple[set[bytes], set[bytes]] = (set(), set())
 
     @rule(
         target=holders,
@@ -141,11 +141,11 @@ class Integrity(RuleBasedStateMachine):
     def changes_tell_what_each_tier_has(self) -> None:
         for change in self.cache.changes.take():
             for key in change.keys:
-                assert (key in self.told[change.host]) is not change.stored
-                (self.told[change.host].add if change.stored else self.told[change.host].remove)(key)
+                assert (key in self.announced[change.host]) is not change.stored
+                (self.announced[change.host].add if change.stored else self.announced[change.host].remove)(key)
         shared = [entry for entry in self.cache._entries.values() if not entry.brief]
-        for host, told in enumerate(self.told):
-            assert told == {entry.key for entry in shared if (entry.location >= BLOCKS) == bool(host)}
+        for host, announced in enumerate(self.announced):
+            assert announced == {entry.key for entry in shared if (entry.location >= BLOCKS) == bool(host)}
 
     @invariant()
     def state_is_consistent(self) -> None:

@@ -12,7 +12,7 @@ from headrace_engine.engine.sessions.session import LOAD_INTERVAL
 from headrace_engine.messages import CacheChange
 from support.engine.session_rig import SessionRig
 
-Told = dict[str, dict[bool, set[bytes]]]
+Announced = dict[str, dict[bool, set[bytes]]]
 
 
 def keys(*numbers: int) -> list[bytes]:
@@ -32,7 +32,7 @@ class Listener:
 
     def __init__(self, rig: SessionRig) -> None:
         self.rig = rig
-        self.told: Told = {}
+        self.announced: Announced = {}
         self.parents: dict[bytes, bytes] = {}
         self.next = 1
         self.largest = 0
@@ -51,9 +51,9 @@ class Listener:
 
     def _apply(self, event) -> None:
         if event.stored is None:
-            self.told[event.model_name] = {False: set(), True: set()}
+            self.announced[event.model_name] = {False: set(), True: set()}
             return
-        held = self.told[event.model_name][event.host]
+        held = self.announced[event.model_name][event.host]
         before = event.parent
         for key in event.keys:
             assert (key in held) is not event.stored
@@ -72,7 +72,7 @@ def cached(rig: SessionRig) -> CachedBlocks:
 
 
 def of(listener: Listener, model: str = "smol") -> tuple[set[bytes], set[bytes]]:
-    return listener.told[model][False], listener.told[model][True]
+    return listener.announced[model][False], listener.announced[model][True]
 
 
 async def test_the_whole_cache_comes_first_and_then_changes(rig: SessionRig, cached: CachedBlocks) -> None:

@@ -84,7 +84,7 @@ async def outcome(front: Front, method: Any, auth: Auth, request: Any = None) ->
         else:
             await made
     except grpc.aio.AioRpcError as error:
-        return failure_of(error).told
+        return failure_of(error).reported
     return grpc.StatusCode.OK, ""
 
 
@@ -129,7 +129,7 @@ async def test_only_admin_keys_change_models(engine, keys, guarded) -> None:
     front = await guarded(engine)
     refused = (grpc.StatusCode.PERMISSION_DENIED, "NOT_ALLOWED")
     outcomes = {name: await outcome(front, method, auth) for name, method in METHODS.items()}
-    assert {name for name, told in outcomes.items() if told == refused} == ADMIN & set(METHODS)
+    assert {name for name, reported in outcomes.items() if reported == refused} == ADMIN & set(METHODS)
     assert set(METHODS) >= STARTS
 
 
@@ -153,10 +153,10 @@ async def test_a_key_may_use_its_models_only(world, keys, guarded) -> None:
         if "model_name" not in fields or method.name in ADMIN:
             continue
         kind = GetMessageClass(method.input_type)
-        told = await outcome(front, method, auth, kind(model_name="large"))
-        assert told == (grpc.StatusCode.PERMISSION_DENIED, "NOT_ALLOWED"), method.name
-    told = await failing(front.requests.StartRequest(wire.StartRequestRequest(model_name="large"), metadata=auth))
-    assert told.message == 'API key "web" may not use model "large"; it may use: smol*'
+        reported = await outcome(front, method, auth, kind(model_name="large"))
+        assert reported == (grpc.StatusCode.PERMISSION_DENIED, "NOT_ALLOWED"), method.name
+    reported = await failing(front.requests.StartRequest(wire.StartRequestRequest(model_name="large"), metadata=auth))
+    assert reported.message == 'API key "web" may not use model "large"; it may use: smol*'
     started = await front.requests.StartRequest(wire.StartRequestRequest(model_name="smol", text="a"), metadata=auth)
     assert started.request.handle
 
@@ -169,7 +169,7 @@ async def test_requests_belong_to_the_owner_of_the_key(engine, keys, guarded, jo
     own = wire.StopRequestRequest(handle=started.request.handle, owner="team")
     assert await outcome(front, METHODS["StopRequest"], auth, own) == (grpc.StatusCode.OK, "")
     refused = await failing(front.requests.StopRequest(own, metadata=other))
-    assert refused.told == (grpc.StatusCode.PERMISSION_DENIED, "NOT_ALLOWED")
+    assert refused.reported == (grpc.StatusCode.PERMISSION_DENIED, "NOT_ALLOWED")
     assert refused.message == 'owner = "team" is another owner than that of this API key, "app"'
     question = wire.GetRequestRequest(request_id="r1")
     await outcome(front, METHODS["GetRequest"], auth, question)
@@ -217,7 +217,7 @@ async def test_starts_beyond_the_rate_are_refused_with_a_time(engine, keys, guar
     for _ in range(2):
         await front.requests.StartRequest(request, metadata=auth)
     refused = await failing(front.requests.StartRequest(request, metadata=auth))
-    assert refused.told == (grpc.StatusCode.RESOURCE_EXHAUSTED, "RATE_LIMITED")
+    assert refused.reported == (grpc.StatusCode.RESOURCE_EXHAUSTED, "RATE_LIMITED")
     assert 0 < refused.retry_seconds <= 30
     assert '"web" has used up its 2 requests a minute' in refused.message
     await front.requests.StartRequest(request, metadata=other)

@@ -33,7 +33,7 @@ async def test_details_of_an_engines_failure_arrive_byte_for_byte(front, engine)
         await calls(front)["StopRequest"]()
     assert dict(caught.value.trailing_metadata())["grpc-status-details-bin"] == sent
     failure = failure_of(caught.value)
-    assert failure.told == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL")
+    assert failure.reported == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL")
     assert failure.retry_seconds == 1.2
     assert failure.details["QueueInfo"].max_waiting == 256
 
@@ -64,7 +64,7 @@ async def test_bc163_a_cut_engine_call_is_a_status(front, engine, kind):
 
     engine.script[kind] = cut
     failure = await failing(calls(front)[kind](timeout=LIMIT))
-    assert failure.told == (grpc.StatusCode.UNAVAILABLE, "ENGINE_UNREACHABLE")
+    assert failure.reported == (grpc.StatusCode.UNAVAILABLE, "ENGINE_UNREACHABLE")
 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError(), RuntimeError("canary-text"), KeyError("canary-text")])
@@ -75,7 +75,7 @@ async def test_bc163_a_gateway_defect_is_a_status(front, monkeypatch, kind, erro
 
     monkeypatch.setattr(front.gateway.pool, "named", broken)
     failure = await failing(calls(front)[kind](timeout=LIMIT))
-    assert failure.told == (grpc.StatusCode.INTERNAL, "ENGINE_FAULT")
+    assert failure.reported == (grpc.StatusCode.INTERNAL, "ENGINE_FAULT")
     assert type(error).__name__ in failure.message
     assert "canary-text" not in failure.message
 
@@ -91,13 +91,13 @@ async def test_f2_a_panic_is_a_status_and_no_silence(front, monkeypatch, kind):
 
     monkeypatch.setattr(front.gateway.pool, "named", broken)
     failure = await failing(calls(front)[kind](timeout=LIMIT))
-    assert failure.told == (grpc.StatusCode.INTERNAL, "ENGINE_FAULT")
+    assert failure.reported == (grpc.StatusCode.INTERNAL, "ENGINE_FAULT")
     assert "canary-text" not in failure.message
 
 
 async def test_f2_a_defect_in_polling_is_logged_and_polling_goes_on(front, monkeypatch):
     (engine,) = front.gateway.pool.engines
-    refresh, polled, told = engine.refresh, asyncio.Event(), []
+    refresh, polled, reported = engine.refresh, asyncio.Event(), []
 
     async def broken():
         engine.refresh = again
@@ -107,15 +107,15 @@ async def test_f2_a_defect_in_polling_is_logged_and_polling_goes_on(front, monke
         await refresh()
         polled.set()
 
-    def tell(where, error):
-        told.append((where, type(error)))
+    def note(where, error):
+        reported.append((where, type(error)))
         engine.wake.set()
 
-    monkeypatch.setattr(pool_module, "defect", tell)
+    monkeypatch.setattr(pool_module, "defect", note)
     monkeypatch.setattr(engine, "refresh", broken)
     engine.wake.set()
     await happens(polled, "no poll follows")
-    assert told == [("refresh", Panic)]
+    assert reported == [("refresh", Panic)]
 
 
 def _delivering(*messages):
@@ -147,7 +147,7 @@ async def _broken(front, engine, messages, cut):
 
 async def test_b6_a_generate_broken_after_tokens_invites_no_retry(front, engine):
     failure = await _broken(front, engine, [ACCEPTED, THREE], engine.stop)
-    assert failure.told == (grpc.StatusCode.UNAVAILABLE, "ENGINE_UNREACHABLE")
+    assert failure.reported == (grpc.StatusCode.UNAVAILABLE, "ENGINE_UNREACHABLE")
     assert "RetryInfo" not in failure.details
     assert 'engine "e1" does not answer. This call broke off after 3 tokens and cannot be resumed' in failure.message
 
@@ -158,6 +158,6 @@ async def test_b6_a_generate_broken_before_tokens_may_be_retried(front, engine):
 
 async def test_b6_a_generate_cut_by_a_drain_invites_to_no_retry(front, engine):
     failure = await _broken(front, engine, [ACCEPTED, THREE], lambda: front.gateway.calls.drain(0))
-    assert failure.told == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
+    assert failure.reported == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
     assert "RetryInfo" not in failure.details
     assert "after 3 tokens" in failure.message

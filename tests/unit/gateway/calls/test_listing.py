@@ -51,16 +51,16 @@ def test_pages_of_any_size_tell_every_request_once_newest_first(places, sizes):
         engines = {name: Named(name) for name in ("e1", "e2", "e3")}
         for arrival, name in enumerate(places, start=1):
             engines[name].scripted.hold(str(arrival), arrival_ms=arrival)
-        told, token, turn = [], "", 0
+        reported, token, turn = [], "", 0
         while True:
             size = sizes[turn % len(sizes)]
             answer = await page(list(engines.values()), page_size=size, page_token=token)
-            told += ids(answer)
+            reported += ids(answer)
             token, turn = answer.next_page_token, turn + 1
             if not token:
                 break
             assert len(answer.requests) == size
-        assert told == [str(arrival) for arrival in range(len(places), 0, -1)]
+        assert reported == [str(arrival) for arrival in range(len(places), 0, -1)]
 
     asyncio.run(run())
 
@@ -108,12 +108,12 @@ async def test_requests_without_shown_sequences_are_listed():
                 del state.sequences[:]
         return answer
 
-    told, token = [], ""
-    while not told or token:
+    reported, token = [], ""
+    while not reported or token:
         answer = await merged_page(engines, wire.ListRequestsRequest(page_size=2, page_token=token), hiding)
-        told, token = told + ids(answer), answer.next_page_token
-    assert sorted(told) == list("12345678")
-    assert [each for each in told if each not in "38"] == list("765421")
+        reported, token = reported + ids(answer), answer.next_page_token
+    assert sorted(reported) == list("12345678")
+    assert [each for each in reported if each not in "38"] == list("765421")
 
 
 async def test_an_empty_list_is_one_empty_page():
@@ -140,7 +140,7 @@ async def test_the_default_page_has_a_hundred():
 async def test_a_page_token_that_was_never_given_out_is_refused(world, token):
     front = await world.gateway(e1=await world.engine(smol=RUNNING))
     failure = await failing(front.requests.ListRequests(wire.ListRequestsRequest(page_token=token)))
-    assert failure.told == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
+    assert failure.reported == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
     assert failure.fields == ["page_token"]
 
 
@@ -170,14 +170,14 @@ async def test_engines_out_of_reach_are_named_and_the_rest_is_listed(world):
     for number in (1, 2, 3):
         first.hold(f"r{number}", arrival_ms=number)
     await second.stop()
-    told, token = [], ""
-    while not told or token:
+    reported, token = [], ""
+    while not reported or token:
         answer = await front.requests.ListRequests(wire.ListRequestsRequest(page_size=2, page_token=token))
         assert [(each.engine, CallError(each.failure).reason) for each in answer.missing] == [
             ("e2", "ENGINE_UNREACHABLE")
         ]
-        told, token = told + ids(answer), answer.next_page_token
-    assert told == ["r3", "r2", "r1"]
+        reported, token = reported + ids(answer), answer.next_page_token
+    assert reported == ["r3", "r2", "r1"]
 
 
 async def test_an_engine_that_returns_is_in_the_pages_that_follow():
@@ -203,7 +203,7 @@ async def test_a_list_fails_where_no_engine_can_be_reached(world):
     front = await world.gateway(e1=only)
     await only.stop()
     failure = await failing(front.requests.ListRequests(wire.ListRequestsRequest()))
-    assert failure.told == (grpc.StatusCode.UNAVAILABLE, "ENGINE_UNREACHABLE")
+    assert failure.reported == (grpc.StatusCode.UNAVAILABLE, "ENGINE_UNREACHABLE")
 
 
 async def test_filters_reach_every_engine(world):

@@ -87,7 +87,7 @@ async def test_the_answer_has_the_order_of_engine_ids(front):
 async def test_an_unknown_engine_is_refused_before_anything_is_done(front, first, verb):
     request = getattr(wire, f"{verb}Request")(engine_ids=["e1", "e9"])
     failure = await failing(getattr(front.models, verb)(request))
-    assert failure.told == (grpc.StatusCode.NOT_FOUND, "UNKNOWN_ENGINE")
+    assert failure.reported == (grpc.StatusCode.NOT_FOUND, "UNKNOWN_ENGINE")
     assert verb == "ListModels" or not first.asked(verb)  # polls list models
 
 
@@ -103,7 +103,7 @@ async def test_a_failing_engine_is_an_entry_with_failure_and_state(front, first)
     answer = await front.models.StartModel(start())
     assert states(answer.engines) == {"e1": INITIAL, "e2": RUNNING}
     failure = carried(answer.engines[0].failure)
-    assert failure.told == (grpc.StatusCode.FAILED_PRECONDITION, "OUT_OF_MEMORY")
+    assert failure.reported == (grpc.StatusCode.FAILED_PRECONDITION, "OUT_OF_MEMORY")
     assert failure.message == "needs 11.2 GiB, 6.0 are free"
     assert not answer.engines[1].HasField("failure")
 
@@ -118,7 +118,7 @@ async def test_a_silent_engine_is_an_entry_without_a_state(front, first):
         info = answer.engines[0]
         assert (info.engine, info.state) == ("e1", UNSPECIFIED)
         assert info.model_name
-        assert carried(info.failure).told == (grpc.StatusCode.UNAVAILABLE, "ENGINE_UNREACHABLE")
+        assert carried(info.failure).reported == (grpc.StatusCode.UNAVAILABLE, "ENGINE_UNREACHABLE")
         assert answer.engines[1].state != UNSPECIFIED
 
 
@@ -146,7 +146,7 @@ async def test_a_model_that_no_engine_has_is_unknown(front, first, second):
     second.models.clear()
     for verb in ("StartModel", "GetModel", "StopModel", "ReleaseModel"):
         failure = await failing(getattr(front.models, verb)(getattr(wire, f"{verb}Request")(model_name="smol")))
-        assert failure.told == (grpc.StatusCode.NOT_FOUND, "UNKNOWN_MODEL")
+        assert failure.reported == (grpc.StatusCode.NOT_FOUND, "UNKNOWN_MODEL")
 
 
 async def test_a_named_engine_without_the_model_is_a_failed_entry(front, first):
@@ -160,7 +160,7 @@ async def test_a_silent_only_candidate_engine_is_reported(front, first, second):
     first.models.clear()
     await second.stop()
     failure = await failing(front.models.StartModel(start()))
-    assert failure.told == (grpc.StatusCode.UNAVAILABLE, "ENGINE_UNREACHABLE")
+    assert failure.reported == (grpc.StatusCode.UNAVAILABLE, "ENGINE_UNREACHABLE")
 
 
 async def test_a_verb_returns_with_the_gateways_view_up_to_date(front):

@@ -43,7 +43,7 @@ async def test_every_answer_names_the_engine_as_the_list_does(front, engine):
 
 async def test_a_failure_names_the_handle_as_the_list_does(front, engine):
     failure = await failing(front.requests.GetRequest(wire.GetRequestRequest(handle=f"e1/{engine.instance_id}/{ID}")))
-    assert failure.told == (NOT_FOUND, "UNKNOWN_REQUEST")
+    assert failure.reported == (NOT_FOUND, "UNKNOWN_REQUEST")
     assert failure.facts["handle"] == f"e1/{engine.instance_id}/{ID}"
 
 
@@ -54,7 +54,7 @@ async def test_request_info_of_a_failure_has_the_lists_handle(front, engine):
 
     engine.script["StopRequest"] = fault
     failure = await failing(front.requests.StopRequest(wire.StopRequestRequest(handle=f"e1/x/{ID}")))
-    assert failure.told == (grpc.StatusCode.INTERNAL, "ENGINE_FAULT")
+    assert failure.reported == (grpc.StatusCode.INTERNAL, "ENGINE_FAULT")
     assert failure.message == "a fault"
     assert failure.details["RequestInfo"].serving_data == f"e1/x/{ID}"
 
@@ -81,13 +81,13 @@ async def test_what_is_no_handle_is_an_unknown_request(front, engine, handle):
         front.requests.GeneratedElements(wire.GeneratedElementsRequest(handle=handle)),
     ]
     for call in calls:
-        assert (await failing(call)).told == (NOT_FOUND, "UNKNOWN_REQUEST")
+        assert (await failing(call)).reported == (NOT_FOUND, "UNKNOWN_REQUEST")
     assert await front.requests.ReleaseRequest(wire.ReleaseRequestRequest(handle=handle)) is not None
 
 
 async def test_a_handle_of_an_unlisted_engine_is_an_unknown_engine(front):
     failure = await failing(front.requests.GetRequest(wire.GetRequestRequest(handle=f"e9/x/{ID}")))
-    assert failure.told == (NOT_FOUND, "UNKNOWN_ENGINE")
+    assert failure.reported == (NOT_FOUND, "UNKNOWN_ENGINE")
     assert failure.facts["engine"] == "e9"
     assert "e1" in failure.message
 
@@ -101,7 +101,7 @@ async def test_releasing_a_handle_of_an_unlisted_engine_succeeds(front, engine, 
 
 async def test_a_huge_handle_is_refused_within_the_bounds_of_trailers(front):
     failure = await failing(front.requests.GetRequest(wire.GetRequestRequest(handle="ä" * 100_000 + "/x/y")))
-    assert failure.told == (NOT_FOUND, "UNKNOWN_ENGINE")
+    assert failure.reported == (NOT_FOUND, "UNKNOWN_ENGINE")
     assert "100000 characters" in failure.message
 
 
@@ -113,7 +113,7 @@ async def test_a_silent_engine_is_unreachable_and_worth_a_retry(front, engine):
         front.requests.GeneratedElements(wire.GeneratedElementsRequest(handle=handle)),
     ):
         failure = await failing(call)
-        assert failure.told == (UNAVAILABLE, "ENGINE_UNREACHABLE")
+        assert failure.reported == (UNAVAILABLE, "ENGINE_UNREACHABLE")
         assert failure.facts["engine"] == "e1"
         assert failure.retry_seconds == 1.0
         assert engine.address not in failure.message
@@ -156,7 +156,7 @@ async def test_a_lost_instance_is_told_except_to_a_release(front, engine):
     handle = await start(front)
     engine.restart_as_new()
     failure = await failing(front.requests.GetRequest(wire.GetRequestRequest(handle=handle)))
-    assert failure.told == (NOT_FOUND, "ENGINE_LOST")
+    assert failure.reported == (NOT_FOUND, "ENGINE_LOST")
     assert failure.facts["handle"] == handle
     await front.requests.ReleaseRequest(wire.ReleaseRequestRequest(handle=handle))
 
@@ -190,7 +190,7 @@ async def test_f14_b7_a_call_that_names_an_owner_is_refused(front, engine):
     for method, request in calls.items():
         call = getattr(front.requests, method)(request)
         failure = await failing(call if hasattr(call, "__await__") else call.read())
-        assert failure.told == (grpc.StatusCode.INVALID_ARGUMENT, "NOT_SUPPORTED"), method
+        assert failure.reported == (grpc.StatusCode.INVALID_ARGUMENT, "NOT_SUPPORTED"), method
         assert failure.fields == ["owner"]
         assert '"ann"' in failure.message
         assert not engine.asked(method)
@@ -209,7 +209,7 @@ async def test_bc182_an_engine_lost_in_mid_stream_is_reported_last(world, engine
     assert (await stream.read()).elements.token_ids == [5]
     await engine.stop()
     failure = await failing(stream.read())
-    assert failure.told == (UNAVAILABLE, "ENGINE_UNREACHABLE")
+    assert failure.reported == (UNAVAILABLE, "ENGINE_UNREACHABLE")
     del engine.script["GeneratedElements"]
     await engine.start()
     await front.seen("e1")
@@ -221,4 +221,4 @@ async def test_a_call_without_its_key_is_refused_by_name(front):
     get = await failing(front.requests.GetRequest(wire.GetRequestRequest()))
     sync = await failing(front.requests.SyncRequest(wire.SyncRequestRequest()))
     assert (get.fields, sync.fields) == (["key"], ["target"])
-    assert get.told == sync.told == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
+    assert get.reported == sync.reported == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")

@@ -53,7 +53,7 @@ class TestByRequestId:
         _, second, front = two
         second.hold("r7", owner="ann")
         failure = await failing(front.requests.GetRequest(wire.GetRequestRequest(request_id="r7")))
-        assert failure.told == (NOT_FOUND, "UNKNOWN_REQUEST")
+        assert failure.reported == (NOT_FOUND, "UNKNOWN_REQUEST")
 
     async def test_of_a_released_one_its_handle_and_handover_are_told(self, two):
         first, second, front = two
@@ -62,7 +62,7 @@ class TestByRequestId:
         for engine in (first, second):
             engine.released["r7", int(engine is second)] = engine.requests.popitem()[1]
         failure = await failing(front.requests.GetRequest(wire.GetRequestRequest(request_id="r7")))
-        assert failure.told == (NOT_FOUND, "UNKNOWN_REQUEST")
+        assert failure.reported == (NOT_FOUND, "UNKNOWN_REQUEST")
         assert failure.facts == {"handle": f"e2{held.handle.removeprefix('self')}", "handover": "1"}
 
     async def test_a_silent_engine_leaves_an_id_undecided(self, two):
@@ -71,7 +71,7 @@ class TestByRequestId:
         await second.stop()
         await front.gateway.pool.refresh()
         failure = await failing(front.requests.GetRequest(wire.GetRequestRequest(request_id="r7")))
-        assert failure.told == (UNAVAILABLE, "ENGINE_UNREACHABLE")
+        assert failure.reported == (UNAVAILABLE, "ENGINE_UNREACHABLE")
         assert failure.facts["engine"] == "e2"
         found = await self.ask(front, request_id="r1")
         assert found.request.request.handle.startswith("e1/")
@@ -98,7 +98,7 @@ class TestSyncOfAModel:
     async def test_a_model_that_no_engine_has_is_unknown(self, world):
         front = await world.gateway(e1=await world.engine(), e2=await world.engine())
         failure = await failing(front.requests.SyncRequest(wire.SyncRequestRequest(model_name="smol")))
-        assert failure.told == (NOT_FOUND, "UNKNOWN_MODEL")
+        assert failure.reported == (NOT_FOUND, "UNKNOWN_MODEL")
 
     async def test_a_silent_engine_that_had_the_model_is_reported(self, world):
         first, second = await world.engine(smol=RUNNING), await world.engine(smol=RUNNING)
@@ -107,7 +107,7 @@ class TestSyncOfAModel:
         await second.stop()
         await front.gateway.pool.refresh()
         failure = await failing(front.requests.SyncRequest(wire.SyncRequestRequest(model_name="smol")))
-        assert failure.told == (UNAVAILABLE, "ENGINE_UNREACHABLE")
+        assert failure.reported == (UNAVAILABLE, "ENGINE_UNREACHABLE")
 
     async def test_an_engine_lost_during_a_sync_ends_it_at_the_others(self, world):
         first, second = await world.engine(smol=RUNNING), await world.engine(smol=RUNNING)
@@ -118,7 +118,7 @@ class TestSyncOfAModel:
         await until(first, lambda: first.asked("SyncRequest"))
         await until(second, lambda: second.asked("SyncRequest"))
         await second.stop()
-        assert (await call).told == (UNAVAILABLE, "ENGINE_UNREACHABLE")
+        assert (await call).reported == (UNAVAILABLE, "ENGINE_UNREACHABLE")
         await until(first, lambda: "SyncRequest" in first.cancelled)
 
     async def test_an_engine_that_never_had_the_model_does_not_matter(self, world):

@@ -109,7 +109,7 @@ class TestDrain:
             self.read_on(gateway.facts.WatchEngineStat(engine_service_pb2.WatchEngineStatRequest())),
         ):
             failure = await failing(call)
-            assert failure.told == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
+            assert failure.reported == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
             assert failure.retry_seconds > 0
         assert (await gateway.facts.GetServerInfo(engine_service_pb2.GetServerInfoRequest())).draining
         tokens.set()
@@ -121,7 +121,7 @@ class TestDrain:
         gateway = await (await launch(*listening(engine), "--drain-limit", "0.2")).connect()
         (stream,) = await self.reading(gateway, engine, 1)
         gateway.signal(signal.SIGTERM)
-        assert (await failing(stream.read())).told == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
+        assert (await failing(stream.read())).reported == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
         assert await gateway.ended() == 0
         reached = next(event for event in gateway.events if event["event"] == "drain_limit_reached")
         assert reached["streams"] == 1
@@ -134,7 +134,7 @@ class TestDrain:
         await stats.read()
         gateway.signal(signal.SIGTERM)
         for stream in (watch, stats):
-            assert (await failing(self.read_on(stream))).told == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
+            assert (await failing(self.read_on(stream))).reported == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
         assert await gateway.ended() == 0
         assert next(event for event in gateway.events if event["event"] == "draining")["streams"] == 0
 
@@ -144,7 +144,7 @@ class TestDrain:
         gateway.signal(signal.SIGINT)
         await gateway.event("draining")
         gateway.signal(signal.SIGINT)
-        assert (await failing(stream.read())).told == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
+        assert (await failing(stream.read())).reported == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
         assert await gateway.ended() == 0
 
 

@@ -27,10 +27,12 @@ async def front(world, first, second):
 async def test_a_model_that_no_engine_has_is_unknown(front, first, second):
     first.models, second.models = {"other": RUNNING}, {}
     failure = await failing(front.requests.StartRequest(request()))
-    assert failure.told == (grpc.StatusCode.NOT_FOUND, "UNKNOWN_MODEL")
+    assert failure.reported == (grpc.StatusCode.NOT_FOUND, "UNKNOWN_MODEL")
     assert failure.facts["model_name"] == "smol"
     assert failure.message == 'no model "smol" on any engine (there are: other): install it first (InstallModel)'
-    assert (await failing(front.requests.Generate(wire.GenerateRequest(model_name="smol")))).told == failure.told
+    assert (
+        await failing(front.requests.Generate(wire.GenerateRequest(model_name="smol")))
+    ).reported == failure.reported
 
 
 def test_of_many_models_that_there_are_a_refusal_names_a_few():
@@ -42,7 +44,7 @@ def test_of_many_models_that_there_are_a_refusal_names_a_few():
 async def test_a_model_that_runs_nowhere_is_told_with_its_state(front, first, second):
     first.models["smol"], second.models["smol"] = STOPPED, INITIAL
     failure = await failing(front.requests.StartRequest(request()))
-    assert failure.told == (grpc.StatusCode.FAILED_PRECONDITION, "MODEL_NOT_RUNNING")
+    assert failure.reported == (grpc.StatusCode.FAILED_PRECONDITION, "MODEL_NOT_RUNNING")
     assert failure.details["ModelStateInfo"].state == INITIAL
     assert failure.details["ModelStateInfo"].model_name == "smol"
     assert failure.message == 'model "smol" is INITIAL: start it first (StartModel)'
@@ -79,7 +81,7 @@ async def test_b4_a_model_on_its_way_to_running_is_an_outage(front, first, secon
         front.requests.Generate(wire.GenerateRequest(model_name="smol")),
     ):
         failure = await failing(call)
-        assert failure.told == (UNAVAILABLE, "MODEL_STARTING")
+        assert failure.reported == (UNAVAILABLE, "MODEL_STARTING")
         assert failure.retry_seconds == 1.0
         assert failure.message == (
             f'model "smol" is {state}: it takes requests once it is RUNNING. Try again, or watch it (WatchModel)'
@@ -93,12 +95,12 @@ async def test_b4_an_engine_that_restarted_unseen_is_an_outage(front, first, sec
         await refuse(context, UNAVAILABLE, "MODEL_STARTING")
 
     first.script["StartRequest"] = second.script["StartRequest"] = refused
-    assert (await failing(front.requests.StartRequest(request()))).told == (UNAVAILABLE, "MODEL_STARTING")
+    assert (await failing(front.requests.StartRequest(request()))).reported == (UNAVAILABLE, "MODEL_STARTING")
 
 
 async def test_b4_a_model_of_an_unreached_engine_is_not_unknown(world):
     front = await world.gateway(e1=await world.engine(other=RUNNING), e2="127.0.0.1:1")
-    assert (await failing(front.requests.StartRequest(request()))).told == (UNAVAILABLE, "NO_ENGINE")
+    assert (await failing(front.requests.StartRequest(request()))).reported == (UNAVAILABLE, "NO_ENGINE")
 
 
 async def test_a_model_that_failed_says_why():
@@ -115,7 +117,7 @@ async def test_without_an_engine_that_answers_there_is_none(front, first, second
     await first.stop()
     await second.stop()
     failure = await failing(front.requests.StartRequest(request()))
-    assert failure.told == (UNAVAILABLE, "NO_ENGINE")
+    assert failure.reported == (UNAVAILABLE, "NO_ENGINE")
     assert failure.retry_seconds == 1.0
 
 
@@ -123,7 +125,7 @@ async def test_a_model_whose_engine_is_gone_for_now_is_worth_a_retry(front, firs
     second.models.clear()
     await front.gateway.pool.refresh()
     await first.stop()
-    assert (await failing(front.requests.StartRequest(request()))).told == (UNAVAILABLE, "NO_ENGINE")
+    assert (await failing(front.requests.StartRequest(request()))).reported == (UNAVAILABLE, "NO_ENGINE")
 
 
 async def test_a_new_gateway_asks_its_engines_before_it_refuses(world, first):

@@ -118,7 +118,7 @@ async def test_bc173_a_drain_is_told_alike_before_and_after_a_poll(front, first,
     second.models.clear()
     if known:
         await front.gateway.pool.refresh()
-    assert (await failing(front.requests.StartRequest(request()))).told == (UNAVAILABLE, "DRAINING")
+    assert (await failing(front.requests.StartRequest(request()))).reported == (UNAVAILABLE, "DRAINING")
 
 
 async def test_a_model_started_without_this_gateway_is_found_at_once(front, first, second):
@@ -172,7 +172,7 @@ async def test_a_full_engine_moves_on_to_one_with_room(front, first, refusing):
 async def test_an_impossible_deadline_is_refused_in_the_engines_words(front, first, second):
     first.script["StartRequest"] = second.script["StartRequest"] = too_late
     failure = await failing(front.requests.StartRequest(request()))
-    assert failure.told == (grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_NOT_MET")
+    assert failure.reported == (grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_NOT_MET")
     assert failure.message == "the deadline of 1 s"
     assert [len(engine.asked("StartRequest")) for engine in (first, second)] == [1, 1]
 
@@ -181,7 +181,7 @@ async def test_an_impossible_deadline_is_refused_in_the_engines_words(front, fir
 async def test_of_two_load_refusals_the_one_with_a_time_is_reported(front, first, second, later):
     first.script["StartRequest"], second.script["StartRequest"] = (too_late, full) if later else (full, too_late)
     failure = await failing(front.requests.StartRequest(request()))
-    assert failure.told == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL")
+    assert failure.reported == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL")
 
 
 async def test_an_engine_replacing_its_core_is_skipped_if_others_serve(front, first, second):
@@ -195,7 +195,7 @@ async def test_a_core_that_is_back_since_the_last_poll_takes_requests(front, fir
     first.restarting = {"smol"}
     second.models["smol"] = STOPPED
     await front.gateway.pool.refresh()
-    assert (await failing(front.requests.StartRequest(request()))).told == (UNAVAILABLE, "CORE_RESTARTING")
+    assert (await failing(front.requests.StartRequest(request()))).reported == (UNAVAILABLE, "CORE_RESTARTING")
     first.restarting.clear()
     assert await placed(front) == "e1"
 
@@ -204,7 +204,7 @@ async def test_when_all_refuse_the_one_that_passes_by_itself_is_told(front, firs
     first.script["StartRequest"] = full
     second.models["smol"] = STOPPED
     failure = await failing(front.requests.StartRequest(request()))
-    assert failure.told == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL")
+    assert failure.reported == (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL")
     assert failure.details["QueueInfo"].max_waiting == 256
 
 
@@ -231,7 +231,7 @@ async def test_a_request_that_may_have_arrived_is_not_placed_again(front, first,
         )
     await engines[asked[0]].stop()
     failure = await failing(call)
-    assert failure.told == (UNAVAILABLE, "ENGINE_UNREACHABLE")
+    assert failure.reported == (UNAVAILABLE, "ENGINE_UNREACHABLE")
     assert failure.facts["engine"] == asked[0]
     assert len(first.asked("StartRequest") + second.asked("StartRequest")) == 1
 

@@ -162,7 +162,7 @@ class TestTokenizers:
 
     async def test_a_model_that_no_engine_has_is_unknown(self, front):
         failure = await failing(front.facts.Tokenize(facts_wire.TokenizeRequest(model_name="none", text="Hello")))
-        assert failure.told == (grpc.StatusCode.NOT_FOUND, "UNKNOWN_MODEL")
+        assert failure.reported == (grpc.StatusCode.NOT_FOUND, "UNKNOWN_MODEL")
 
     async def test_a_wrong_call_is_refused_by_the_engine(self, front, first, second):
         async def invalid(request, context):

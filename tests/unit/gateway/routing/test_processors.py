@@ -65,19 +65,19 @@ async def test_generate_goes_there_too(front, first):
 
 async def test_names_that_no_engine_has_are_all_told(front, first, second):
     failure = await failing(start(front, "both", "gone", "steer", "lost", "gone"))
-    assert failure.told == INVALID
+    assert failure.reported == INVALID
     assert failure.fields == [f"{FIELD}[1].name"]
     assert failure.message == (
         f'{FIELD}[1].name = "gone" is not available on any engine that runs model "smol", nor is "lost"; '
         "allowed: both, damp, steer"
     )
-    assert (await failing(front.requests.Generate(asking(wire.GenerateRequest, "gone")))).told == INVALID
+    assert (await failing(front.requests.Generate(asking(wire.GenerateRequest, "gone")))).reported == INVALID
     assert not first.asked("StartRequest") + second.asked("StartRequest")
 
 
 async def test_processors_spread_over_engines_are_refused_with_where(front):
     failure = await failing(start(front, "steer", "damp"))
-    assert failure.told == INVALID
+    assert failure.reported == INVALID
     assert failure.message == (
         f'{FIELD} names "steer", "damp": no engine that runs model "smol" has all of them; '
         "e1 has both, steer; e2 has both, damp"
@@ -86,7 +86,7 @@ async def test_processors_spread_over_engines_are_refused_with_where(front):
 
 async def test_a_refusal_of_very_many_names_fits_into_trailers(front):
     failure = await failing(start(front, *(f"{number:0200d}" for number in range(2_000))))
-    assert failure.told == INVALID
+    assert failure.reported == INVALID
     assert len(failure.message) < 1_100
 
 
@@ -105,10 +105,10 @@ async def test_an_engine_alone_says_itself_what_it_lacks(front, first, second):
 async def test_processors_of_an_absent_engine_are_worth_a_retry(front, first):
     first.draining = True
     await front.gateway.pool.refresh()
-    assert (await failing(start(front, "steer"))).told == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
+    assert (await failing(start(front, "steer"))).reported == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
     await first.stop()
     await front.gateway.pool.refresh()
-    assert (await failing(start(front, "steer"))).told == (grpc.StatusCode.UNAVAILABLE, "NO_ENGINE")
+    assert (await failing(start(front, "steer"))).reported == (grpc.StatusCode.UNAVAILABLE, "NO_ENGINE")
     assert await placed(front, "damp") == "e2"
 
 
@@ -130,7 +130,7 @@ async def test_b4_a_starting_engine_may_have_the_missing_processor(world, first,
     first.models["smol"], first.wanted["smol"] = STARTING, RUNNING
     front = await world.gateway(e1=first, e2=second)
     failure = await failing(start(front, "steer"))
-    assert failure.told == (grpc.StatusCode.UNAVAILABLE, "MODEL_STARTING")
+    assert failure.reported == (grpc.StatusCode.UNAVAILABLE, "MODEL_STARTING")
     assert not second.asked("StartRequest")
     assert await placed(front, "damp") == "e2"
     first.models["smol"] = RUNNING

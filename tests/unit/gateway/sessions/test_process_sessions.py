@@ -36,7 +36,7 @@ async def test_sigterm_lets_sessions_read_to_the_end(launch, engine):
         gateway.signal(signal.SIGTERM)
         assert (await gateway.event("draining"))["streams"] == 1
         engine.produce(log, 2, end=True)
-        assert (await client.failure()).told == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
+        assert (await client.failure()).reported == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
         assert client.of[channel].tokens == [1, 2]
         assert client.of[channel].whole
     assert await gateway.ended() == 0

@@ -32,11 +32,11 @@ class TestLostEngines:
         await engine.stop()
         await client.until(lambda: client.of[channel].error)
         failure = carried(client.of[channel].error)
-        assert failure.told == (UNAVAILABLE, "ENGINE_UNREACHABLE")
+        assert failure.reported == (UNAVAILABLE, "ENGINE_UNREACHABLE")
         assert failure.retry_seconds > 0
         while_down = await client.read(handle, 2)
         await client.until(lambda: client.of[while_down].error)
-        assert carried(client.of[while_down].error).told == (UNAVAILABLE, "ENGINE_UNREACHABLE")
+        assert carried(client.of[while_down].error).reported == (UNAVAILABLE, "ENGINE_UNREACHABLE")
         await engine.start()
         await front.seen("e1")
         again = await client.read(handle, 2)
@@ -57,7 +57,7 @@ class TestLostEngines:
         await front.seen("e1")
         again = await client.read(handle, 1)
         await client.until(lambda: client.of[again].error)
-        assert carried(client.of[again].error).told == (NOT_FOUND, "ENGINE_LOST")
+        assert carried(client.of[again].error).reported == (NOT_FOUND, "ENGINE_LOST")
 
     async def test_other_engines_go_on(self, world, engine, join):
         other = await world.engine(smol=RUNNING)
@@ -79,7 +79,7 @@ class TestLostEngines:
         client = await join(front)
         channel = await client.read(handle)
         await client.until(lambda: client.of[channel].error)
-        assert carried(client.of[channel].error).told == (UNAVAILABLE, "ENGINE_UNREACHABLE")
+        assert carried(client.of[channel].error).reported == (UNAVAILABLE, "ENGINE_UNREACHABLE")
 
 
 class TestPings:
@@ -131,7 +131,7 @@ class TestGone:
         client = await join(front, opened=False)
         await client.say(options=wire.SessionOptions(), attach=[client.attach(engine.log()[0])])
         failure = await client.failure()
-        assert failure.told == (UNAVAILABLE, "SESSION_SILENT")
+        assert failure.reported == (UNAVAILABLE, "SESSION_SILENT")
         await self.detached(front, engine)
 
     @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ class TestGone:
         channel = await other.read(handle)
         await reading.say(**message)
         failure = await reading.failure()
-        assert (failure.told, failure.fields) == (INVALID, [field])
+        assert (failure.reported, failure.fields) == (INVALID, [field])
         engine.produce(log, 1, end=True)
         assert await other.whole(channel) == [1]
         await until(engine, lambda: engine.side.detached == [1])
@@ -175,13 +175,13 @@ class TestDraining:
         channel = await client.read(handle)
         await client.until(lambda: client.of[channel].attached)
         draining = asyncio.create_task(front.gateway.drain())
-        assert (await idle.failure()).told == (UNAVAILABLE, "DRAINING")
+        assert (await idle.failure()).reported == (UNAVAILABLE, "DRAINING")
         refused = await join(front, opened=False)
-        assert (await refused.failure()).told == (UNAVAILABLE, "DRAINING")
+        assert (await refused.failure()).reported == (UNAVAILABLE, "DRAINING")
         second, _ = engine.log(tokens=[9], ended=True)
         assert await client.whole(await client.read(second)) == [9]
         engine.produce(log, 1, 2, end=True)
-        assert (await client.failure()).told == (UNAVAILABLE, "DRAINING")
+        assert (await client.failure()).reported == (UNAVAILABLE, "DRAINING")
         assert client.of[channel].tokens == [1, 2]
         assert client.closing
         await draining
@@ -193,7 +193,7 @@ class TestDraining:
         await client.until(lambda: client.closing)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await client.until(lambda: False)
-        assert failure_of(caught.value).told == (UNAVAILABLE, "DRAINING")
+        assert failure_of(caught.value).reported == (UNAVAILABLE, "DRAINING")
         await draining
 
     async def test_a_gateway_leaves_an_engine_that_has_nothing_more_to_say(self, front, engine, join):
@@ -205,4 +205,4 @@ class TestDraining:
         engine.take_leave()
         await until(engine, lambda: not engine.side.open)
         await client.until(lambda: client.of[channel].error)
-        assert carried(client.of[channel].error).told == (UNAVAILABLE, "ENGINE_UNREACHABLE")
+        assert carried(client.of[channel].error).reported == (UNAVAILABLE, "ENGINE_UNREACHABLE")

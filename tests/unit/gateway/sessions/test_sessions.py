@@ -32,7 +32,7 @@ class TestOpening:
         await client.until(lambda: client.pongs == [7])
 
     @pytest.mark.parametrize(
-        ("options", "told"),
+        ("options", "reported"),
         [
             (None, INVALID),
             (wire.SessionOptions(load=True), (grpc.StatusCode.PERMISSION_DENIED, "NOT_ALLOWED")),
@@ -42,11 +42,11 @@ class TestOpening:
             ),
         ],
     )
-    async def test_options_come_first_and_ask_for_nothing_of_gateways(self, front, join, options, told):
+    async def test_options_come_first_and_ask_for_nothing_of_gateways(self, front, join, options, reported):
         client = await join(front, opened=False)
         await client.say(options=options, ping=wire.Ping(number=1))
         failure = await client.failure()
-        assert failure.told == told
+        assert failure.reported == reported
         assert failure.facts["field"].startswith("options")
 
     async def test_a_session_without_a_message_is_refused(self, front, join):
@@ -153,9 +153,9 @@ class TestHandleErrors:
         channel = await client.read(good)
         assert await client.whole(channel) == [1]
         await client.until(lambda: all(client.of[each].error for each in bad))
-        assert {each: carried(client.of[each].error).told for each in bad} == bad
-        told = carried(client.of[3].error)
-        assert told.facts["handle"] == lost
+        assert {each: carried(client.of[each].error).reported for each in bad} == bad
+        reported = carried(client.of[3].error)
+        assert reported.facts["handle"] == lost
 
     async def test_a_release_while_reading_ends_the_channel(self, front, engine, join):
         handle, log = engine.log(tokens=[1])
@@ -165,7 +165,7 @@ class TestHandleErrors:
         log.released = True
         engine.note()
         await client.until(lambda: client.of[channel].error)
-        assert carried(client.of[channel].error).told == (NOT_FOUND, "UNKNOWN_REQUEST")
+        assert carried(client.of[channel].error).reported == (NOT_FOUND, "UNKNOWN_REQUEST")
 
     async def test_an_engine_without_sessions_is_told_as_it_answers(self, world, engine, join):
         async def refusing(requests, context):
@@ -177,4 +177,4 @@ class TestHandleErrors:
         client = await join(front)
         channel = await client.read(handle)
         await client.until(lambda: client.of[channel].error)
-        assert carried(client.of[channel].error).told == (grpc.StatusCode.INVALID_ARGUMENT, "NOT_SUPPORTED")
+        assert carried(client.of[channel].error).reported == (grpc.StatusCode.INVALID_ARGUMENT, "NOT_SUPPORTED")

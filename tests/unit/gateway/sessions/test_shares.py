@@ -182,7 +182,7 @@ class TestCalls:
         await until(engine, lambda: len(engine.asked("GeneratedElements")) == 2)
         request = request_service_pb2.ListRequestsRequest()
         failure = await failing(front.requests.ListRequests(request))
-        assert failure.told == FULL
+        assert failure.reported == FULL
         assert failure.retry_seconds > 0
         other = request_service_pb2_grpc.RequestServiceStub((await join(front)).channel)
         assert not (await other.ListRequests(request)).requests
