@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -133,13 +134,18 @@ def assert_lost(queue: ResultQueue) -> None:
 def test_requests_of_a_killed_client_are_stopped_by_their_lease(engine: Server, gate: Gate) -> None:
     """Two clients, one behind a gateway, with queues read and unread: every block is free, and the books balance."""
     gate.shut()
-    with gateway_server({"e1": engine.address}) as gateway, Client(engine.address) as watcher:
-        victims = [started_client(address) for address in (engine.address, gateway.address)]
+    with (
+        gateway_server({"e1": engine.address}) as gateway,
+        Client(engine.address) as watcher,
+        started_client(engine.address) as first,
+        started_client(gateway.address) as second,
+    ):
+        victims = [first, second]
         wait_until(lambda: len(watcher.list_requests()) == 8, "the clients start nothing")
         gate.let(20)
         handles = {handle for victim in victims for handle in said(victim).split()}
         assert len(handles) == 8
-        assert all(request.attached for request in watcher.list_requests())
+        wait_until(lambda: all(request.attached for request in watcher.list_requests()), "a request has no reader")
         for victim in victims:
             victim.kill()
             victim.wait()
@@ -153,8 +159,14 @@ def test_requests_of_a_killed_client_are_stopped_by_their_lease(engine: Server, 
             assert watcher.open_queue(request.handle).Get() is not None, "tokens of a stopped request stay readable"
 
 
-def started_client(address: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-c", CLIENT, address], stdout=subprocess.PIPE, text=True)
+@contextmanager
+def started_client(address: str) -> Iterator[subprocess.Popen[str]]:
+    """A client in a process of its own, which ends with the test."""
+    with subprocess.Popen([sys.executable, "-c", CLIENT, address], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def said(process: subprocess.Popen[str]) -> str:
