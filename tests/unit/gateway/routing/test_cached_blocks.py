@@ -86,7 +86,7 @@ def test_pieces_reach_as_far_into_the_blocks_as_into_the_prompt(monkeypatch: pyt
     assert known.of([b"x", b"y"]) == keys(8, 9)
 
 
-def test_what_was_sent_a_while_ago_is_told_from_what_was_sent_now() -> None:
+def test_what_was_sent_long_ago_is_told_from_what_is_sent_now() -> None:
     now = 100.0
     sent = Prefixes(lambda: now)
     sent.hold([b"a", b"b"], "i1", 0)
