@@ -52,7 +52,7 @@ def check(got: np.ndarray, x: np.ndarray, weights: np.ndarray, limit: float) -> 
     """No entry is off by much more than what rounding brings on average."""
     wide = x.astype(np.float64)
     errors = (got - wide @ weights.T) / np.sqrt(wide**2 @ weights.T**2)
-    assert np.abs(errors).max() < 5 * limit
+    assert np.abs(errors).max() < 8 * limit
     assert errors.size < 64 or np.sqrt(np.mean(errors**2)) < limit
 
 
