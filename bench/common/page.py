@@ -57,12 +57,13 @@ SOAK = Section("memory.md", "soak", "make bench-soak")
 ACCURACY = Section("accuracy.md", "accuracy", "make bench-accuracy")
 ANSWERS = Section("accuracy.md", "answers", "make bench-accuracy")
 CPU = Section("cpu.md", "cpu", "make bench-cpu")
+MIXTURE = Section("cpu.md", "mixture", "python -m bench.cpu.mixture")
 SPECULATION = Section("speculation.md", "speculation", "make bench-speculation")
 GPU = Section("gpu.md", "gpu", "make gpu-check")
 GPU_PREDICTED = Section("gpu.md", "gpu-predicted", "python -m bench.gpu.check --predict")
 GPU_CASES = Section("gpu.md", "gpu-bench", "make gpu-bench")
 SECTIONS = (
-    *(SERVICE, STARTUP, PREFIX, ROUTING, STREAMS, SCHEDULING, SOAK, ACCURACY, ANSWERS, CPU, SPECULATION),
+    *(SERVICE, STARTUP, PREFIX, ROUTING, STREAMS, SCHEDULING, SOAK, ACCURACY, ANSWERS, CPU, MIXTURE, SPECULATION),
     *(GPU, GPU_PREDICTED, GPU_CASES),
 )
 
