@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import secrets
 import time
 from collections.abc import AsyncGenerator
@@ -19,6 +20,9 @@ from headrace_gateway.engines.liveness import LOST_SECONDS
 from headrace_gateway.engines.rewrite import readdress
 
 PASSED_METADATA = frozenset({"traceparent"})
+
+_TRACE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]{0,128})?")
+"""The form of W3C's trace context, by which what has another one is no trace, and is left out."""
 
 CALLER_KEY = "headrace-caller"
 """Metadata by which an engine distinguishes the gateway's clients, for fair shares. Clients cannot set it."""
@@ -48,7 +52,7 @@ class Forward:
         left = cast("float | None", context.time_remaining())  # None: the client set no deadline
         self._expires = None if left is None else time.monotonic() + left
         sent = context.invocation_metadata() or ()
-        passed = tuple((key, value) for key, value in sent if key in PASSED_METADATA)
+        passed = tuple((key, value) for key, value in sent if key in PASSED_METADATA and _is_trace(value))
         asked = ((asking, "1"),) if asking else ()
         self.metadata = (*passed, (CALLER_KEY, _anonymous(callers.current().owner or context.peer())), *asked)
 
@@ -95,6 +99,10 @@ class Forward:
             raise failure_of(engine, error) from error
         finally:
             call.cancel()
+
+
+def _is_trace(value: str | bytes) -> bool:
+    return isinstance(value, str) and _TRACE.fullmatch(value) is not None
 
 
 def _cancelling() -> bool:

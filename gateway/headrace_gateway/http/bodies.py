@@ -187,7 +187,8 @@ def _named(text: str) -> Failure:
         return invalid(_joined(path, missing["name"]), "is missing", "missing_required_parameter")
     if (unknown := _UNKNOWN.match(what)) is not None:
         return invalid(_joined(path, unknown["name"])[: 2 * _SHOWN], "is not a known field", "unknown_parameter")
-    return invalid(path or "the body", f"is wrong: {what[0].lower()}{what[1:]}")
+    shown = what if len(what) <= 4 * _SHOWN else f"{what[: 4 * _SHOWN]}…"  # It may quote a value.
+    return invalid(path or "the body", f"is wrong: {shown[0].lower()}{shown[1:]}")
 
 
 def _joined(path: str, name: str) -> str:

@@ -49,6 +49,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._shares = shares
         self._peer = ""
         self._in_headers = True
+        self._over = False  # Nothing is read any more.
         self._received = self._fields = 0
         self._deadline: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
@@ -76,7 +77,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; those of headers within their limit."""
-        if self.transport.is_closing():
+        if self._over or self.transport.is_closing():
             return
         if self._in_headers:
             self._received += len(data)
@@ -87,7 +88,15 @@ class BoundedProtocol(HttpToolsProtocol):
             self._await_headers()  # It sent something between two requests, which ends uvicorn's own timer.
 
     def on_message_begin(self) -> None:
-        """Begin a request, or the next one of its connection."""
+        """Begin a request, or the next one of its connection.
+
+        A request sent before the answer to the one before is not served: the connection ends with that answer, after
+        which clients send again what was not answered. Requests that wait would take memory without a bound.
+        """
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.keep_alive = False
+            self._over = True
+            raise ValueError("another request is in progress")  # The parser stops.
         super().on_message_begin()
         self._in_headers = True
         self._fields = 0
@@ -114,7 +123,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP, unless it was answered."""
-        if not self.transport.is_closing():
+        if not (self._over or self.transport.is_closing()):
             super().send_400_response(msg)
 
     def pause_writing(self) -> None:

@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 _NAME = re.compile(r"[\w.-]+")
+
+
+def _refuse(text: str) -> NoReturn:
+    raise ValueError(f"{text:.64} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    return value if math.isfinite(value := float(text)) else _refuse(text)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
+
+
+def _loads(text: str) -> Any:
+    """Return the value of a text. Raise ValueError if it is no JSON, also for numbers that JSON does not have."""
+    return _DECODER.decode(text)
 
 
 @dataclass(frozen=True)
@@ -34,7 +51,7 @@ def calls_in(text: str) -> Sequence[Call]:
     if "[ARGS]" in text:
         return _named(text)
     try:
-        objects = json.loads(text) if text.startswith("[") else _objects(text)
+        objects = _loads(text) if text.startswith("[") else _objects(text)
     except (ValueError, RecursionError):
         return []
     calls = [_call_of(one) for one in objects]
@@ -54,9 +71,9 @@ def _named(text: str) -> Sequence[Call]:
 
 def _objects(text: str) -> list[Any]:
     """Return the JSON objects of a text, with semicolons between them. Raise ValueError if there is anything else."""
-    decoder, found, at = json.JSONDecoder(), [], 0
+    found, at = [], 0
     while at < len(text):
-        one, at = decoder.raw_decode(text, at)
+        one, at = _DECODER.raw_decode(text, at)
         found.append(one)
         while at < len(text) and text[at] in " \t\r\n;":
             at += 1
@@ -66,7 +83,7 @@ def _objects(text: str) -> list[Any]:
 def call_in(text: str) -> Call | None:
     """Return the call that a text is; None if it is none."""
     try:
-        one = json.loads(text)
+        one = _loads(text)
     except (ValueError, RecursionError):
         return None
     return _call_of(one)
@@ -76,15 +93,27 @@ def _call_of(one: Any) -> Call | None:
     if not isinstance(one, dict) or not isinstance(one.get("name"), str):
         return None
     arguments = one.get("arguments", one.get("parameters", {}))
-    if isinstance(arguments, str) and _is_object(arguments):
-        return Call(one["name"], arguments)
-    if not isinstance(arguments, dict):
+    if isinstance(arguments, dict):
+        try:
+            arguments = json.dumps(arguments, ensure_ascii=False)
+        except RecursionError:  # It takes some more stack than reading them.
+            return None
+    elif not isinstance(arguments, str) or not _is_object(arguments):
         return None
-    return Call(one["name"], json.dumps(arguments, ensure_ascii=False))
+    return Call(one["name"], arguments) if _is_text(one["name"] + arguments) else None
+
+
+def _is_text(text: str) -> bool:
+    """True if a text can be sent: it has no halves of surrogate pairs, which JSON can escape."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_object(text: str) -> bool:
     try:
-        return isinstance(json.loads(text), dict)
+        return isinstance(_loads(text), dict)
     except (ValueError, RecursionError):
         return False

@@ -14,6 +14,9 @@ from headrace_gateway.http.tools.calls import Call, call_in, calls_in
 MAX_CALL = 256 << 10
 """Maximum characters of a call; a longer one is text."""
 
+MAX_BLANK = 4096
+"""Maximum characters of white space that are held back before a call or thought; more is text."""
+
 
 @dataclass(frozen=True)
 class Thought:
@@ -81,7 +84,7 @@ class Hermes:
         """Give on text that cannot be the beginning of a mark."""
         keep = _overlap(self._held, mark)
         sure = self._held[: len(self._held) - keep]
-        if not sure or (self._blank and not sure.strip()):
+        if not sure or (self._blank and _may_precede(sure)):
             return None
         self._blank = False
         self._held, self._searched = self._held[len(sure) :], 0
@@ -120,9 +123,11 @@ class WholeText:
                 self._held = [self._start + text]
                 return []
             text, self._start = self._start + text, ""
-        elif self._calling is None:
+        elif self._calling is None and _may_precede(self._start + text):
             self._start += text
             return []
+        elif self._calling is None:
+            self._calling, text, self._start = False, self._start + text, ""
         return [text] if text else []
 
     def end(self) -> list[Piece]:
@@ -167,7 +172,8 @@ class Thinking:
         found: list[Piece] = []
         if self._inside is None:
             begun = self._held.lstrip()
-            if len(begun) < len(self._OPEN) and self._OPEN.startswith(begun):
+            blank = self._held[: len(self._held) - len(begun)]
+            if len(begun) < len(self._OPEN) and self._OPEN.startswith(begun) and _may_precede(blank):
                 return []
             self._inside = begun.startswith(self._OPEN)
             self._held = begun[len(self._OPEN) :] if self._inside else self._held
@@ -200,6 +206,11 @@ class Thinking:
         if not text:
             return []
         return [text] if self._rest is None else self._rest.feed(text)
+
+
+def _may_precede(text: str) -> bool:
+    """True if a text is white space that may still stand before a call or thought."""
+    return len(text) <= MAX_BLANK and not text.strip()
 
 
 def _overlap(text: str, mark: str) -> int:

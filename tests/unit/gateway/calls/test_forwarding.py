@@ -85,12 +85,22 @@ class TestBc178Deadlines:
 
 
 async def test_the_trace_is_passed_on_and_nothing_else(front, engine):
-    metadata = (("authorization", "Bearer k"), ("traceparent", "00-1-2-01"), ("x-private", "no"))
+    trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    metadata = (("authorization", "Bearer k"), ("traceparent", trace), ("x-private", "no"))
     for kind in KINDS:
         call, task, heard = await arrives(front, engine, kind, metadata=metadata)
         assert "authorization" not in heard.metadata
-        assert heard.metadata["traceparent"] == "00-1-2-01"
+        assert heard.metadata["traceparent"] == trace
         assert "x-private" not in heard.metadata
+        call.cancel()
+        await ended(asyncio.gather(task, return_exceptions=True))
+
+
+@pytest.mark.parametrize("sent", ["00-1-2-01", "x" * 7000])
+async def test_what_is_no_trace_is_left_out(front, engine, sent):
+    for kind in KINDS:
+        call, task, heard = await arrives(front, engine, kind, metadata=(("traceparent", sent),))
+        assert "traceparent" not in heard.metadata
         call.cancel()
         await ended(asyncio.gather(task, return_exceptions=True))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -132,6 +132,15 @@ def test_a_wrong_field_is_named_by_its_path(given: Any, field: str, reason: str)
     with pytest.raises(Failure) as caught:
         struct_of(Outer, given)
     assert (caught.value.field, caught.value.reason) == (field, reason)
+
+
+def test_a_wrong_value_is_quoted_in_short() -> None:
+    class Chosen(msgspec.Struct):
+        colour: Literal["red", "blue"]
+
+    with pytest.raises(Failure, match="colour is wrong: invalid enum value 'gggg") as caught:
+        struct_of(Chosen, {"colour": "g" * 1_000_000})
+    assert len(str(caught.value)) < 1000
 
 
 def test_nulls_and_harmless_values_are_left_out() -> None:

@@ -169,3 +169,13 @@ async def test_a_peer_that_does_not_read_is_cut(monkeypatch: pytest.MonkeyPatch)
         async with ends("the connection is not cut"):
             await cut.wait()
         writer.transport.abort()
+
+
+async def test_a_request_sent_before_an_answer_is_not_kept(connect: Any) -> None:
+    """Of many in one message, the first is answered, and the connection ends."""
+    peer = await connect()
+    peer.writer.write(GET * 1000)
+    answered = await peer.ended()
+    assert answered.count(b"HTTP/1.1 ") == 1
+    assert answered.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"\r\nconnection: close\r\n" in answered

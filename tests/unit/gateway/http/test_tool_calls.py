@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jinja2.sandbox
 import pytest
-from headrace_gateway.http.tools.calls import Call
+from headrace_gateway.http.tools.calls import Call, call_in, calls_in
 from headrace_gateway.http.tools.choice import MACHINES, ToolParser, parser_of
-from headrace_gateway.http.tools.machines import MAX_CALL, Machine, Thinking, Thought
+from headrace_gateway.http.tools.machines import MAX_BLANK, MAX_CALL, Machine, Thinking, Thought
 
 TEMPLATES = Path(__file__).parents[3] / "templates"
 TOOL = {
@@ -124,6 +126,14 @@ def test_calls_of_published_templates_come_back(template: str, parser: ToolParse
         ("mistral", "Plain [TOOL", ["Plain [TOOL"]),
         ("mistral", "[TOOL_CALLS]f[ARGS]{}[TOOL_CALLS]g[ARGS]{", ["[TOOL_CALLS]f[ARGS]{}[TOOL_CALLS]g[ARGS]{"]),
         ("mistral", "[TOOL_CALLS] nonsense", ["[TOOL_CALLS] nonsense"]),
+        ("mistral", '[TOOL_CALLS]f[ARGS]{"a": NaN}', ['[TOOL_CALLS]f[ARGS]{"a": NaN}']),
+        ("llama3_json", '{"name": "f", "parameters": {"a": 1e999}}', ['{"name": "f", "parameters": {"a": 1e999}}']),
+        (
+            "llama3_json",
+            r'{"name": "f", "parameters": {"a": "\ud800"}}',
+            [r'{"name": "f", "parameters": {"a": "\ud800"}}'],
+        ),
+        ("hermes", r'<tool_call>{"name": "\udfff"}</tool_call>', [r'<tool_call>{"name": "\udfff"}</tool_call>']),
     ],
 )
 def test_what_is_no_call_stays_text(parser: ToolParser, text: str, found: list[Any], size: int) -> None:
@@ -140,6 +150,21 @@ def test_text_is_given_on_as_it_comes() -> None:
 def test_a_call_that_never_ends_becomes_text() -> None:
     text = "<tool_call>" + "x" * (MAX_CALL + 10)
     assert read("hermes", text, 50_000) == [text]
+
+
+@pytest.mark.parametrize("machine", [*MACHINES.values(), lambda: Thinking(False, None)])
+def test_white_space_without_end_is_given_on(machine: Callable[[], Machine]) -> None:
+    """What is held back would be searched again with each token."""
+    parting, given = machine(), 0
+    for number in range(1, 100):
+        given += sum(len(str(piece)) for piece in parting.feed(" " * 100))
+        assert given >= 100 * number - MAX_BLANK - 100
+
+
+@pytest.mark.parametrize("parse", [call_in, calls_in])
+def test_calls_nested_at_pythons_limit_are_text_or_calls(parse: Callable[[str], Any]) -> None:
+    for depth in range(sys.getrecursionlimit() + 10):
+        parse(f'{{"name": "f", "arguments": {{"a": {"[" * depth}{"]" * depth}}}}}')
 
 
 def test_a_template_without_tools_has_no_machine() -> None:
