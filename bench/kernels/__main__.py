@@ -1,13 +1,13 @@
 """How close the CPU core's kernels come to what the machine can do.
 
     python -m bench.kernels [WORDS ...] [--threads 2] [--isa amx] [--against FOLDER ...] [--seconds 0.5]
-        [--realtime] [--json FILE] [--no-steps]
+        [--rows 1,2,4,8] [--realtime] [--json FILE] [--no-steps]
 
 Each op runs in a program of its own, over copies of its weights that no cache of a core holds. A line is an op, its
 shape, format and rows; the best and the median time; the best rate, the limit that `limits.cpp` measured in the same
 run, and what percentage of that limit it is. WORDS choose the ops whose lines have all of them. With `--against`
-the same ops of other builds run in turns, and the last columns say how many times longer each takes. FILE gets the
-lines too, as a list of objects.
+the same ops of other builds run in turns, and the last columns say how many times longer each takes. `--rows` are those
+of products. FILE gets the lines too, as a list of objects.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -43,7 +44,7 @@ def main() -> None:
     print(f"memory {limits.memory:.1f} GB/s,", ", ".join(f"{k} {v:.0f} GOP/s" for k, v in limits.products.items()))
     cpus = [_cpu(folder, args.threads, args.isa) for folder in [None, *args.against]]
     found = []
-    for case in _cases(limits, args.words, args.steps):
+    for case in _cases(limits, args.words, args.rows, args.steps):
         times = _times(cpus, case, args.seconds, args.realtime)
         print(_line(case, times), flush=True)
         found.append(_object(case, times[0]))
@@ -55,6 +56,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--rows", type=lambda text: [int(number) for number in text.split(",")], default=[])
     parser.add_argument("--isa", type=lambda name: Isa[name.upper()], default=Isa.NONE)
     parser.add_argument(
         "--against", type=Path, nargs="+", default=[], help="folders of other libcore_cpu.so to compare"
@@ -71,8 +73,9 @@ def _cpu(folder: Path | None, threads: int, isa: Isa) -> Cpu:
         return Cpu(load("cpu"), threads, isa=isa)
 
 
-def _cases(limits: Limits, words: list[str], with_steps: bool) -> Iterator[Case]:
-    for cases in (products, attentions, samplers, *([steps] if with_steps else [])):
+def _cases(limits: Limits, words: list[str], rows: list[int], with_steps: bool) -> Iterator[Case]:
+    kinds: list[Callable[[Limits], Iterator[Case]]] = [partial(products, numbers_of_rows=rows), attentions, samplers]
+    for cases in [*kinds, *([steps] if with_steps else [])]:
         yield from (case for case in cases(limits) if all(word in case.name for word in words))
 
 

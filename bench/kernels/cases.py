@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,16 +51,16 @@ def _bound(nbytes: float, operations: float, rate: float, limits: Limits) -> tup
     return operations, "GOP/s", rate
 
 
-def products(limits: Limits) -> Iterator[Case]:
-    """Return products of a packed matrix with rows."""
+def products(limits: Limits, numbers_of_rows: Sequence[int] = ()) -> Iterator[Case]:
+    """Return products of a packed matrix with rows; all kinds of activations, where numbers of rows are given."""
     for outputs, inputs in SMOLLM2 + QWEN:
         for kind, form in FORMATS.items():
-            for rows in ROWS:
+            for rows in numbers_of_rows or ROWS:
                 if outputs > _HEAD and rows > 64:
                     continue
                 matrix = Matrix(outputs, inputs, **form)
                 yield _product(limits, outputs, inputs, kind, matrix, rows, Activations.FULL)
-                if matrix.is_integer and rows in _QUANTIZED_ROWS:
+                if matrix.is_integer and (numbers_of_rows or rows in _QUANTIZED_ROWS):
                     yield _product(limits, outputs, inputs, kind, matrix, rows, Activations.INT8)
 
 

@@ -13,7 +13,7 @@ from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.weights import load_weights
 from safetensors.torch import load_file, save_file
 from support.models.damage import edit_json, refusal
-from support.models.quantized_checkpoints import SCHEMES, WEIGHTS, write_quantized
+from support.models.quantized_checkpoints import ALL, SCHEMES, WEIGHTS, write_quantized
 from support.models.tiny_models import read_json
 from unit.models.conftest import Copy
 
@@ -159,3 +159,12 @@ def test_biases_of_zeros_are_left_out_with_a_warning(made: Path, copy: Copy) -> 
     assert open_model(str(path)).warnings == (f"not used, since they are zero: {Q}.bias",)
     save_file({**tensors, f"{Q}.bias": torch.ones(64)}, path / WEIGHTS, metadata={"format": "pt"})
     assert f"tensors that LlamaForCausalLM of config.json does not have: {Q}.bias" in refusal(path)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "field"), [("block fp8", "activation_scheme"), ("fbgemm fp8", "activation_scale_ub")]
+)
+def test_fp8_of_activations_is_not_applied(tmp_path: Path, llama: Path, scheme: str, field: str) -> None:
+    path = write_quantized(tmp_path / "made", llama, *ALL[scheme])[0]
+    (warning,) = open_model(str(path)).warnings
+    assert f"{field} is not applied: activation_quant of an install quantizes activations" in warning

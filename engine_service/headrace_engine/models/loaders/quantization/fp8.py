@@ -34,7 +34,7 @@ def read_fp8(fields: ConfigFields, tensors: Mapping[str, StoredTensor]) -> Repla
         _put(modules, module, "weight_scale", 0, 0)
         dropped += modules.take_if_there(module, "input_scale") is not None
     used = f"not used, since activations are not quantized by the file: {dropped} scales"
-    return Replaced(modules.rest, (used,) if dropped else ())
+    return Replaced(modules.rest, (_not_applied(fields, "activation_scheme"), *((used,) if dropped else ())))
 
 
 def read_fbgemm_fp8(fields: ConfigFields, tensors: Mapping[str, StoredTensor]) -> Replaced:
@@ -42,7 +42,11 @@ def read_fbgemm_fp8(fields: ConfigFields, tensors: Mapping[str, StoredTensor]) -
     modules = Modules(tensors)
     for module in modules.having("weight_scale"):
         _put(modules, module, "weight_scale", 0, 1)
-    return Replaced(modules.rest)
+    return Replaced(modules.rest, (_not_applied(fields, "activation_scale_ub"),))
+
+
+def _not_applied(fields: ConfigFields, name: str) -> str:
+    return f"{fields.source}: {name} is not applied: activation_quant of an install quantizes activations"
 
 
 def _put(modules: Modules, module: str, suffix: str, group: int, height: int) -> None:
