@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,6 +22,7 @@ from headrace_gateway.forwarding.calls import LiveCalls
 from headrace_gateway.http.app import application
 from headrace_gateway.http.clients import Clients
 from headrace_gateway.http.generation import Generations
+from headrace_gateway.http.handshakes import Handshakes
 from headrace_gateway.http.probes import Probes
 from headrace_gateway.http.protocol import IDLE_SECONDS, BoundedProtocol, connection_shares
 
@@ -82,7 +84,7 @@ class HttpServer:
         """
         self._config.load()
         if self._certificates is not None:
-            self._config.ssl = self._certificates.context()
+            self._server.contexts = self._certificates.contexts()
         check_free(self.address)
         listening = _bound(self.address)
         self.address = replace(self.address, port=listening.getsockname()[1])
@@ -99,16 +101,39 @@ class HttpServer:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server within a program that handles signals itself."""
+    """uvicorn's server within a program that handles signals itself.
+
+    Attributes:
+        listens: it does.
+        contexts: gives the TLS context of a new connection; None: no encryption.
+    """
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.listens = asyncio.Event()
+        self.contexts: Callable[[], ssl.SSLContext] | None = None
+        self._handshakes: Handshakes | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen."""
-        await super().startup(sockets)
+        if self.contexts is None:
+            await super().startup(sockets)
+        else:
+            await super().startup([])
+            self._handshakes = Handshakes(self.contexts, self._protocol)
+            for listening in sockets or ():
+                self._handshakes.begin(listening)
         self.listens.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen no more, and close all connections."""
+        if self._handshakes is not None:
+            await self._handshakes.close()
+        await super().shutdown(sockets)
+
+    def _protocol(self) -> asyncio.Protocol:
+        given = {"config": self.config, "server_state": self.server_state, "app_state": self.lifespan.state}
+        return self.config.http_protocol_class(**given)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -17,7 +17,7 @@ log = logger(__name__)
 
 T = TypeVar("T")
 
-_Stamp = tuple[tuple[int, int, int], ...]
+Stamp = tuple[int, int, int, int]
 
 
 class CertificateError(ValueError):
@@ -38,7 +38,7 @@ class Certificates:
     certificate: Path
     private_key: Path
     client_authorities: Path | None = None
-    _stamp: _Stamp = field(default=(), init=False, repr=False)
+    _stamp: tuple[Stamp, ...] = field(default=(), init=False, repr=False)
 
     @property
     def _files(self) -> tuple[Path, ...]:
@@ -71,25 +71,27 @@ class Certificates:
             require_client_authentication=self.client_authorities is not None,
         )
 
-    def context(self) -> ssl.SSLContext:
-        """Return the context of a server of another library, with the same reloading.
+    def contexts(self) -> Callable[[], ssl.SSLContext]:
+        """Return what gives the context of a new connection to a server of another library, with the same reloading.
+
+        Changed files make a new context, which resumes no session of one before: a session that began with a client's
+        certificate ends with the trust in its authority.
 
         Raises:
             CertificateError: as `check`.
         """
+        stamp = self._seen()
         self.check()
-        current, stamp = self._context(), self._seen()
+        current = self._context()
 
-        def refresh(connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        def refreshed() -> ssl.SSLContext:
             nonlocal current, stamp
             if (seen := self._seen()) != stamp:
                 stamp = seen
                 current = self._reloaded(self._context) or current
-            connection.context = current
+            return current
 
-        first = current
-        first.sni_callback = refresh
-        return first
+        return refreshed
 
     def _context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -123,7 +125,7 @@ class Certificates:
         authorities = None if self.client_authorities is None else self.client_authorities.read_bytes()
         return grpc.ssl_server_certificate_configuration([pair], root_certificates=authorities)
 
-    def _seen(self) -> _Stamp:
+    def _seen(self) -> tuple[Stamp, ...]:
         return tuple(map(file_stamp, self._files))
 
 
@@ -159,13 +161,13 @@ def _refuse_absent(*files: Path) -> None:
             raise CertificateError(f"{file}: no such file")
 
 
-def file_stamp(file: Path) -> tuple[int, int, int]:
-    """Return what changes whenever a file is written or replaced; zeros if there is none."""
+def file_stamp(file: Path) -> Stamp:
+    """Return what changes whenever a file is written or replaced, whatever time it is given; zeros if there is none."""
     try:
         found = file.stat()
     except OSError:
-        return (0, 0, 0)
-    return (found.st_ino, found.st_mtime_ns, found.st_size)
+        return (0, 0, 0, 0)
+    return (found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size)
 
 
 def add_tls_flags(parser: argparse.ArgumentParser) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import os
 import ssl
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 from headrace_proto.pure.addresses import Address
 from headrace_proto.server.listening import bind
-from headrace_proto.server.tls import CertificateError, Certificates, add_tls_flags, certificates_of
+from headrace_proto.server.tls import CertificateError, Certificates, add_tls_flags, certificates_of, file_stamp
 from support.clocks.waiting import LIMIT, wait_until
 from support.servers.certificates import Authority
 
@@ -65,6 +67,39 @@ def test_new_files_are_served_and_bad_ones_never(authority: Authority) -> None:
         assert served(port, authority) in second + b"\n"
         certificate.unlink()
         assert served(port, authority) in second + b"\n"
+
+
+def test_files_replaced_while_they_were_read_are_read_again(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate, key = authority.files("IP:127.0.0.1")
+    certificates, read, loads = Certificates(certificate, key), ssl.SSLContext.load_cert_chain, 0
+
+    def load(context: ssl.SSLContext, *files: Path, **options: Any) -> None:
+        nonlocal loads
+        read(context, *files, **options)
+        loads += 1
+        if loads == 2:  # The check was the first.
+            authority.files("IP:127.0.0.1,DNS:localhost")
+
+    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", load)
+    contexts = certificates.contexts()
+    second = contexts()
+    assert loads == 4
+    assert contexts() is second
+
+
+def test_a_file_written_in_place_has_another_stamp_whatever_its_time(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("one")
+    before, time = file_stamp(file), file.stat().st_mtime_ns
+    wait_until(lambda: _rewritten(file, time) != before, "the file counts as it was")
+
+
+def _rewritten(file: Path, time: int) -> tuple[int, ...]:
+    file.write_text("two")
+    os.utime(file, ns=(time, time))
+    return file_stamp(file)
 
 
 def test_bc184_only_clients_with_a_certificate_connect(authority: Authority, tmp_path: Path) -> None:
