@@ -58,11 +58,6 @@ class Handover:
         self._left: list[str] = []
         self._request = request
         self._accepted = accepted
-        if accepted.adapter_digest != self._accepted.adapter_digest:
-            raise EngineLostError(
-                "the engine that held the request is gone, and on the one that took over its lora_name names an adapter"
-                " with other content"
-            )
         self._number = accepted.handover
         self._feeds: dict[BaseFeed, Callable[[], None]] = {}
         self._move = move
@@ -123,6 +118,11 @@ class Handover:
         if accepted.prompt_hash != self._accepted.prompt_hash:
             raise EngineLostError(
                 "the engine that held the request is gone, and the one that took over has another tokenizer or template"
+            )
+        if accepted.adapter_digest != self._accepted.adapter_digest:
+            raise EngineLostError(
+                "the engine that held the request is gone, and on the one that took over its lora_name names an adapter"
+                " with other content"
             )
         self._number = accepted.handover
         self.current = accepted.handle

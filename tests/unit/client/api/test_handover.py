@@ -128,12 +128,16 @@ def test_where_no_engine_takes_over_a_lost_one_is_an_error(client: Client, serve
     assert queue.finish_reason is FinishReason.ENGINE_LOST
 
 
-def test_another_tokenizer_is_refused(client: Client, server: ScriptedServer) -> None:
-    other = accepted(SECOND, handover=1, prompt_hash="other")
-    server.expect("StartRequest", accepted(FIRST, prompt_hash="one"), other)
+@pytest.mark.parametrize(
+    ("field", "why"),
+    [("prompt_hash", "another tokenizer or template"), ("adapter_digest", "adapter with other content")],
+)
+def test_another_tokenizer_or_adapter_is_refused(client: Client, server: ScriptedServer, field: str, why: str) -> None:
+    other = accepted(SECOND, handover=1, **{field: "other"})
+    server.expect("StartRequest", accepted(FIRST, **{field: "one"}), other)
     server.expect("GeneratedElements", [LOST])
     server.expect("ReleaseRequest", RELEASED)
-    with pytest.raises(EngineLostError, match="another tokenizer or template"):
+    with pytest.raises(EngineLostError, match=why):
         ids_of(client.start_request("smol", "Hi")[1])
     server.wait_for("ReleaseRequest")
     assert server.requests("ReleaseRequest")[0].handle == SECOND
