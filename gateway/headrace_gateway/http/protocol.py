@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import sys
 from typing import Any
 
+import httptools
 from headrace_proto.pure.host_shares import HostShares
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -50,6 +52,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._peer = ""
         self._in_headers = True
         self._over = False  # Nothing is read any more.
+        self._data = b""
         self._received = self._fields = 0
         self._deadline: asyncio.TimerHandle | None = None
         self._stalled: asyncio.TimerHandle | None = None
@@ -81,7 +84,9 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         if self._in_headers:
             self._received += len(data)
+        self._data = data
         super().data_received(data)
+        self._data = b""
         if self._in_headers and self._received > MAX_HEADER_BYTES:
             self._refuse(*_TOO_LARGE)
         elif self._deadline is None and (self.cycle is None or self.cycle.response_complete):
@@ -120,6 +125,19 @@ class BoundedProtocol(HttpToolsProtocol):
             self._deadline.cancel()
             self._deadline = None
         super().on_headers_complete()
+
+    def _should_upgrade(self) -> bool:
+        """True: requests to go on in another protocol are not served as they are, but by `handle_websocket_upgrade`."""
+        return bool(self.parser.get_method() != b"CONNECT")
+
+    def handle_websocket_upgrade(self) -> None:
+        """Serve the request in HTTP/1.1: what is after the headers is its body, and not another protocol."""
+        after = self._data[sys.exc_info()[1].args[0] :]  # type: ignore[union-attr]  # Where the parser stopped.
+        head = [b"%b %b HTTP/1.1\r\n" % (self.parser.get_method(), self.url)]
+        head += [b"%b: %b\r\n" % (name, value) for name, value in self.headers if name != b"upgrade"]
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # As uvicorn's.
+        super().data_received(b"".join((*head, b"\r\n", after)))
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP, unless it was answered."""

@@ -179,3 +179,23 @@ async def test_a_request_sent_before_an_answer_is_not_kept(connect: Any) -> None
     assert answered.count(b"HTTP/1.1 ") == 1
     assert answered.startswith(b"HTTP/1.1 200 OK\r\n")
     assert b"\r\nconnection: close\r\n" in answered
+
+
+@pytest.mark.parametrize("cut", [1, 3])
+async def test_a_request_that_would_change_the_protocol_is_served_as_it_is(connect: Any, cut: int) -> None:
+    """Java's client asks so for HTTP/2, with the body of its request behind."""
+    peer, body = await connect(), b'{"model": 3}'
+    head = (
+        b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+        % len(body)
+    )
+    sent = head + b"connection: Upgrade, HTTP2-Settings\r\nhttp2-settings: AAMAAABk\r\nupgrade: h2c\r\n\r\n" + body
+    for number in range(cut):
+        peer.writer.write(sent[len(sent) * number // cut : len(sent) * (number + 1) // cut])
+        await peer.writer.drain()
+    async with ends("no answer comes"):
+        head = await peer.reader.readuntil(b"\r\n\r\n")
+        answer = await peer.reader.readuntil(b"}}")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b'"param":"model"' in answer
+    assert await peer.ask(GET) == b"HTTP/1.1 200 OK"
