@@ -13,13 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace_engine.models.quantized_rows import unpaired
+from headrace_engine.models.quantized_rows import SCALES_OF_A_SCALE, unpaired
 
 Bytes = NDArray[np.uint8]
 Parts = Sequence[NDArray[Any]]
-
-SCALES_OF_A_SCALE = 256
-"""Number of scales in codes that share a scale themselves."""
 
 _AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
 """For each of eight outputs, the place of its code in a word."""

@@ -7,7 +7,6 @@ import zlib
 from typing import BinaryIO
 
 from headrace_engine.errors import BadModel
-from headrace_engine.models.assembled import assemble
 from headrace_engine.models.files import StoredTensor
 from headrace_engine.models.loaders.opening import open_model_file
 
@@ -22,6 +21,8 @@ def map_tensor(stored: StoredTensor) -> memoryview:
             or holds codes, scales or zero points that its layout does not allow.
     """
     if stored.assembly is not None:
+        from headrace_engine.models.assembled import assemble  # Needs numpy, which opening a model does not.
+
         return assemble(stored, [map_tensor(part) for part in stored.assembly.parts])
     with open_model_file(stored.file) as file:
         size, expected = file.seek(0, 2), stored.offset + stored.nbytes

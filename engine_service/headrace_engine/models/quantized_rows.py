@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 GROUPS = (0, 16, 32, 64, 128)
 """Numbers of weights per scale; 0: a whole row."""
+SCALES_OF_A_SCALE = 256
+"""Number of scales in codes that share a scale themselves, where scales are quantized too."""
+
 
 _NAME = re.compile(rf"INT(8|4)-({'|'.join(map(str, GROUPS))})-F(16|32)(-OFFSETS|-ZERO)?")
 _SUFFIXES = {(8, True): "-OFFSETS", (4, False): "-ZERO"}

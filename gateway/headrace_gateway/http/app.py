@@ -5,7 +5,6 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any
 
-from headrace_proto.server.intake import Intake
 from starlette.routing import Route, Router
 
 from headrace_gateway.access.access import Access
@@ -14,6 +13,7 @@ from headrace_gateway.http.anthropic import errors as anthropic_errors
 from headrace_gateway.http.anthropic import messages
 from headrace_gateway.http.anthropic.errors import AnthropicErrors
 from headrace_gateway.http.anthropic.request import CountRequest, MessageRequest
+from headrace_gateway.http.bodies import Bodies
 from headrace_gateway.http.clients import Clients
 from headrace_gateway.http.endpoint import Endpoint, ErrorForm, Handler
 from headrace_gateway.http.exchange import Exchange
@@ -101,7 +101,7 @@ def application(clients: Clients, generations: Generations, calls: LiveCalls, ac
         access: who may call.
         probes: answers the probes of health, to everyone.
     """
-    intake, openai_form = Intake(), OpenAiErrors()
+    bodies, openai_form = Bodies(), OpenAiErrors()
     listed, conversations = models.Models(clients), messages.Messages(generations)
     responses = Responses(generations)
     handlers: dict[str, Handler] = {
@@ -120,7 +120,7 @@ def application(clients: Clients, generations: Generations, calls: LiveCalls, ac
     }
 
     def endpoint(handler: Handler, form: ErrorForm = openai_form) -> Endpoint:
-        return Endpoint(handler, form, calls, intake, access)
+        return Endpoint(handler, form, calls, bodies, access)
 
     routes = [
         Route(_pattern(one.path), endpoint(handler, form), methods=[one.method.upper()])

@@ -11,8 +11,9 @@ from http import HTTPStatus
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
+from headrace_proto.pure.daemon_thread import in_daemon
 from headrace_proto.pure.limits import MAX_REQUEST_BYTES
-from headrace_proto.server.intake import Intake, NoMessage
+from headrace_proto.server.intake import READ_SECONDS, Intake, NoMessage
 from starlette.requests import ClientDisconnect, Request
 
 from headrace_gateway.http.failures import Failure, invalid
@@ -21,6 +22,9 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 MAX_DEPTH = 100
 """Lists and objects that may be nested in a body."""
+
+MAX_PARSERS = 2
+"""Large bodies that are parsed at once."""
 
 _LARGE = 64 << 10
 """Bytes of a body that is parsed in a thread, so that streams go on."""
@@ -32,12 +36,29 @@ _SHOWN = 64
 """Characters of a name that an error repeats."""
 
 
-async def read_object(request: Request, intake: Intake, peer: str) -> dict[str, Any]:
+class Bodies(Intake):
+    """Reads bodies in turn, and parses large ones in a few threads.
+
+    Args:
+        seconds: time that a body may take to arrive.
+    """
+
+    def __init__(self, seconds: float = READ_SECONDS) -> None:
+        super().__init__(seconds=seconds)
+        self._parsers = asyncio.Semaphore(MAX_PARSERS)
+
+    async def parse(self, body: bytes) -> dict[str, Any]:
+        """Parse a large body, once a thread is free. Raises Failure as `read_object`."""
+        async with self._parsers:
+            return await in_daemon(_parsed, body)
+
+
+async def read_object(request: Request, bodies: Bodies, peer: str) -> dict[str, Any]:
     """Return a request's body, a JSON object.
 
     Args:
         request: the request.
-        intake: bounds the bodies that are read at once.
+        bodies: bounds the bodies that are read and parsed at once.
         peer: whose share of it the body takes.
 
     Raises:
@@ -48,11 +69,11 @@ async def read_object(request: Request, intake: Intake, peer: str) -> dict[str, 
         text = f'the body is of type "{kind[:_SHOWN]}"; send JSON, with the header content-type: application/json'
         raise Failure(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, text, "unsupported_media_type", close=True)
     try:
-        body = await intake.read(peer, _whole(request))
+        body = await bodies.read(peer, _whole(request))
     except NoMessage as error:
         text = f"the body did not arrive: {error}"
         raise Failure(HTTPStatus.REQUEST_TIMEOUT, text, "request_timeout", close=True) from None
-    return await asyncio.to_thread(_parsed, body) if len(body) > _LARGE else _parsed(body)
+    return await bodies.parse(body) if len(body) > _LARGE else _parsed(body)
 
 
 async def _whole(request: Request) -> AsyncIterator[bytes]:

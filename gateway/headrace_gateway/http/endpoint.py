@@ -9,7 +9,6 @@ from typing import Any, Protocol
 from headrace_proto.pure.faults import is_fault
 from headrace_proto.pure.host_shares import host_of
 from headrace_proto.pure.log_budget import LogBudget
-from headrace_proto.server.intake import Intake
 from headrace_proto.server.logs import logger
 from starlette.requests import Request
 
@@ -18,6 +17,7 @@ from headrace_gateway.access import callers
 from headrace_gateway.access.access import Access
 from headrace_gateway.faults import defect
 from headrace_gateway.forwarding.calls import LiveCalls
+from headrace_gateway.http.bodies import Bodies
 from headrace_gateway.http.callers import CALLER, caller_of, credentials_of
 from headrace_gateway.http.exchange import Exchange, headers_of
 from headrace_gateway.http.failures import Failure, refusal_of
@@ -48,12 +48,12 @@ class Endpoint:
         handler: answers a request.
         form: how failures are written.
         calls: where requests are counted.
-        intake: bounds the bodies that are read at once.
+        bodies: bounds the bodies that are read at once.
         access: who may call.
     """
 
-    def __init__(self, handler: Handler, form: ErrorForm, calls: LiveCalls, intake: Intake, access: Access) -> None:
-        self._handler, self._form, self._calls, self._intake = handler, form, calls, intake
+    def __init__(self, handler: Handler, form: ErrorForm, calls: LiveCalls, bodies: Bodies, access: Access) -> None:
+        self._handler, self._form, self._calls, self._bodies = handler, form, calls, bodies
         self._access = access
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -61,7 +61,7 @@ class Endpoint:
         request = Request(scope, receive)
         caller = caller_of(scope, request.headers)
         CALLER.set(caller)
-        exchange = Exchange(request, caller, send, self._intake)
+        exchange = Exchange(request, caller, send, self._bodies)
         with self._calls.entered(_COUNTED_AS):
             failure = await self._run(exchange)
         if failure is None:

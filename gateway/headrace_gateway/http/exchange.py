@@ -9,10 +9,9 @@ from http import HTTPStatus
 from typing import Any
 
 import msgspec
-from headrace_proto.server.intake import Intake
 from starlette.requests import Request
 
-from headrace_gateway.http.bodies import read_object
+from headrace_gateway.http.bodies import Bodies, read_object
 from headrace_gateway.http.callers import Caller
 from headrace_gateway.http.failures import Failure
 
@@ -28,7 +27,7 @@ class Exchange:
         request: the request.
         caller: who makes it.
         send: ASGI's send.
-        intake: bounds the bodies that are read at once.
+        bodies: bounds the bodies that are read at once.
 
     Attributes:
         request: the request.
@@ -38,14 +37,14 @@ class Exchange:
         left: the caller has closed its connection.
     """
 
-    def __init__(self, request: Request, caller: Caller, send: Send, intake: Intake) -> None:
+    def __init__(self, request: Request, caller: Caller, send: Send, bodies: Bodies) -> None:
         self.request, self.caller = request, caller
         self.begun = self.streams = self.left = False
-        self._send, self._intake = send, intake
+        self._send, self._bodies = send, bodies
 
     async def body(self) -> dict[str, Any]:
         """Return the body. Raises Failure as `read_object`."""
-        return await read_object(self.request, self._intake, self.caller.peer)
+        return await read_object(self.request, self._bodies, self.caller.peer)
 
     @asynccontextmanager
     async def attended(self) -> AsyncIterator[None]:

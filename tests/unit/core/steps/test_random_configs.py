@@ -191,8 +191,8 @@ def assert_prompts_are_alike(ours: Logprobs, alone: Logprobs, request: dict[str,
 def test_pools_were_scarce(backend: Backend) -> None:
     """Else nothing above was preempted, or moved to host memory; and some drafts held, where there were any."""
     rig = backend.scarce
-    wanted = [
-        {"prompt": [number + 1] * 30, "max_new": 30, "sampling": SamplingParams(seed=number)} for number in range(5)
+    wanted = [  # Short prompts all run before the first ends, however many ids a step drafts.
+        {"prompt": [number + 1] * 8, "max_new": 50, "sampling": SamplingParams(seed=number)} for number in range(5)
     ]
     results = [run_alone(backend.alone, request) for request in wanted]
     backend.inform([rig.add(**request) for request in wanted], results)

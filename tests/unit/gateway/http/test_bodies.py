@@ -9,10 +9,9 @@ from typing import Any, Literal
 
 import msgspec
 import pytest
-from headrace_gateway.http.bodies import MAX_DEPTH, read_object, struct_of, without_effect
+from headrace_gateway.http.bodies import MAX_DEPTH, Bodies, read_object, struct_of, without_effect
 from headrace_gateway.http.failures import Failure
 from headrace_proto.pure.limits import MAX_REQUEST_BYTES
-from headrace_proto.server.intake import Intake
 from starlette.requests import Request
 
 PEER = "ipv4:192.0.2.1:5000"
@@ -30,7 +29,7 @@ def request_of(*parts: bytes, kind: str = "application/json") -> Request:
 
 
 async def read(*parts: bytes, **more: Any) -> dict[str, Any]:
-    return await read_object(request_of(*parts, **more), Intake(), PEER)
+    return await read_object(request_of(*parts, **more), Bodies(), PEER)
 
 
 async def test_an_object_is_read_in_parts() -> None:
@@ -92,7 +91,7 @@ async def test_a_body_beyond_the_limit_is_read_no_further() -> None:
     part = b" " * (MAX_REQUEST_BYTES // 2 + 1)
     request = request_of(part, part, part)
     with pytest.raises(Failure) as caught:
-        await read_object(request, Intake(), PEER)
+        await read_object(request, Bodies(), PEER)
     assert caught.value.code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
     assert caught.value.close
 
@@ -104,7 +103,7 @@ async def test_a_body_that_does_not_end_is_refused() -> None:
     headers = [(b"content-type", b"application/json")]
     request = Request({"type": "http", "method": "POST", "headers": headers}, receive)
     with pytest.raises(Failure) as caught:
-        await read_object(request, Intake(seconds=0.01), PEER)
+        await read_object(request, Bodies(seconds=0.01), PEER)
     assert caught.value.code == HTTPStatus.REQUEST_TIMEOUT
 
 

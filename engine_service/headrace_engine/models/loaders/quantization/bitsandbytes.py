@@ -6,7 +6,6 @@ import struct
 from collections.abc import Mapping
 from dataclasses import replace
 
-from headrace_engine.models.code_layouts import SCALES_OF_A_SCALE
 from headrace_engine.models.config_fields import INT32, ConfigFields
 from headrace_engine.models.files import StoredTensor
 from headrace_engine.models.loaders.json_files import parse_object
@@ -20,7 +19,7 @@ from headrace_engine.models.loaders.quantization.modules import (
     matrix,
 )
 from headrace_engine.models.mapped import map_tensor
-from headrace_engine.models.quantized_rows import QuantizedType
+from headrace_engine.models.quantized_rows import SCALES_OF_A_SCALE, QuantizedType
 from headrace_engine.models.table_rows import NF4, TableType
 
 _STATE = "weight.quant_state.bitsandbytes__nf4"
