@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from headrace_engine.models.config_fields import ConfigFields
 from headrace_engine.models.files import StoredTensor
 from headrace_engine.models.loaders.quantization.modules import (
@@ -64,6 +62,8 @@ def _matrix(modules: Modules, module: str, bits: int, group: int, has_offsets: b
 
 def _check_order(order: StoredTensor, group: int) -> None:
     """Check that the groups of inputs follow one another."""
+    import numpy as np
+
     found = np.frombuffer(bytes(map_tensor(order)), dtype="<i4")
     wrong = np.flatnonzero(found != np.arange(len(found)) // group)
     if len(wrong):
