@@ -21,7 +21,7 @@ from headrace_proto.v1 import (
 )
 
 from headrace_gateway.access.access import Access
-from headrace_gateway.access.keyring import Keyring
+from headrace_gateway.access.keyring import LOOK_SECONDS, Keyring
 from headrace_gateway.engine_servicer import EngineServicer
 from headrace_gateway.engines.pool import EnginePool
 from headrace_gateway.forwarding.calls import LiveCalls, StatusInterceptor
@@ -83,6 +83,7 @@ class Gateway:
         )
         self._owed = OwedReleases()
         self._health = GatewayHealth(self.pool)
+        self._revoking: asyncio.Task[None] | None = None
         self.http: HttpServer | None = None
         self._server = grpc.aio.server(
             options=_SERVER_OPTIONS, interceptors=[StatusInterceptor(self.calls, self.access)]
@@ -102,6 +103,8 @@ class Gateway:
         await self._health.start()
         await self.pool.start(self.sessions.follow, self.sessions.leave)
         await self._server.start()
+        if self._options.keys_file is not None:
+            self._revoking = asyncio.create_task(self._revoke(), name="headrace-keys")
         engines = {engine.name: str(engine.address) for engine in self.pool.engines}
         if self._options.keys_file is not None and credentials is None and not is_local(str(self.address)):
             log.warning("keys_in_plaintext", address=str(self.address), advice="encrypt: --tls-cert and --tls-key")
@@ -124,6 +127,8 @@ class Gateway:
     async def close(self) -> None:
         """Close everything. Calls in progress get _CLOSE_SECONDS to send their status."""
         await self._health.stop()
+        if self._revoking is not None:
+            self._revoking.cancel()
         if self.http is not None:
             await self.http.close()
         await self._server.stop(_CLOSE_SECONDS)
@@ -131,6 +136,12 @@ class Gateway:
         await self._owed.close()
         await self.pool.close()
         log.info("stopped")
+
+    async def _revoke(self) -> None:
+        """End the calls of keys that were taken out of their file."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            self.calls.revoke(self.access.valid)
 
     def _register(self) -> None:
         requests = RequestServicer(self.pool, self._router, self.calls, self.sessions, self._owed)

@@ -63,6 +63,10 @@ class Access:
             raise refusals.bad_api_key("the API key is not valid here")
         return Caller(key)
 
+    def valid(self, caller: Caller) -> bool:
+        """True unless a caller's key has been taken out of the file."""
+        return self._keys is None or caller.key is None or self._keys.knows(caller.key)
+
     def check(self, caller: Caller, method: str, request: Any) -> None:
         """Refuse a call that the caller's key does not allow; sign the request with its owner.
 

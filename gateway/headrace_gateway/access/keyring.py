@@ -14,7 +14,7 @@ from headrace_gateway.access.api_keys import MAX_KEY_LENGTH, ApiKey, KeyFileErro
 
 log = logger(__name__)
 
-_SECONDS = 1.0
+LOOK_SECONDS = 1.0
 """Seconds between looks at the file."""
 
 
@@ -44,9 +44,14 @@ class Keyring:
         self._refresh()
         return self._keys.get(digest(sent)) if 0 < len(sent) <= MAX_KEY_LENGTH else None
 
+    def knows(self, key: ApiKey) -> bool:
+        """True if a key is still one of the file."""
+        self._refresh()
+        return key.digest in self._keys
+
     def _refresh(self) -> None:
         now = self._clock()
-        if now - self._looked < _SECONDS:
+        if now - self._looked < LOOK_SECONDS:
             return
         self._looked = now
         stamp = file_stamp(self._file)

@@ -12,6 +12,11 @@ def bad_api_key(message: str) -> CallError:
     return refusal(grpc.StatusCode.UNAUTHENTICATED, "BAD_API_KEY", message)
 
 
+def key_taken_away() -> CallError:
+    """Build BAD_API_KEY for a call in progress: its key is valid no more."""
+    return bad_api_key("the API key is not valid here any more")
+
+
 def forbidden(message: str) -> CallError:
     """Build NOT_ALLOWED: the caller's key does not allow the call."""
     return refusal(grpc.StatusCode.PERMISSION_DENIED, "NOT_ALLOWED", message)

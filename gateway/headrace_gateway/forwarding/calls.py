@@ -16,7 +16,7 @@ from headrace_proto.server.logs import logger
 from headrace_proto.server.status import abort
 
 from headrace_gateway import status
-from headrace_gateway.access import callers
+from headrace_gateway.access import callers, refusals
 from headrace_gateway.access.access import Access
 from headrace_gateway.faults import defect
 from headrace_gateway.status import CallError
@@ -47,6 +47,8 @@ class LiveCalls:
         self._awaited: set[asyncio.Task[Any]] = set()
         self._endless: set[asyncio.Task[Any]] = set()
         self._cut: set[asyncio.Task[Any]] = set()
+        self._callers: dict[asyncio.Task[Any], callers.Caller] = {}
+        self._revoked: set[asyncio.Task[Any]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
         self._calls = HostShares(MAX_CALLS)
@@ -71,6 +73,8 @@ class LiveCalls:
         finally:
             group.discard(task)
             self._cut.discard(task)
+            self._revoked.discard(task)
+            self._callers.pop(task, None)
             self._update_idle()
 
     def sharing(self, method: str, peer: str) -> AbstractContextManager[None]:
@@ -117,6 +121,23 @@ class LiveCalls:
         """True if `drain` or `cut` cancelled the current task, rather than its client."""
         task = asyncio.current_task()
         return task in self._cut
+
+    def belong(self, caller: callers.Caller) -> None:
+        """Note whose call the current task is; it was entered."""
+        task = asyncio.current_task()
+        if task is not None and caller.key is not None:
+            self._callers[task] = caller
+
+    def revoke(self, valid: Callable[[callers.Caller], bool]) -> None:
+        """Cancel the calls of callers that are not valid any more; each fails with BAD_API_KEY."""
+        for task, caller in list(self._callers.items()):
+            if task not in self._revoked and not valid(caller):
+                self._revoked.add(task)
+                task.cancel()
+
+    def was_revoked(self) -> bool:
+        """True if `revoke` cancelled the current task."""
+        return asyncio.current_task() in self._revoked
 
     def _end(self, tasks: set[asyncio.Task[Any]]) -> None:
         for task in list(tasks):
@@ -171,13 +192,18 @@ class StatusInterceptor(CallInterceptor):
     def _identify(self, method: Method, context: Context) -> None:
         """Find out who calls. Calls of the health service are open to everyone."""
         if not method.open:
-            callers.note(self._access.caller(dict(context.invocation_metadata() or ())))
+            caller = self._access.caller(dict(context.invocation_metadata() or ()))
+            callers.note(caller)
+            if method.ours:
+                self._calls.belong(caller)
 
     def _cancelled(self) -> CallError:
         """Return the failure of a cancelled call. Raise CancelledError if its client cancelled: no status is sent."""
         task = asyncio.current_task()
         if task is None or not task.cancelling():
             return status.fault("CancelledError")
+        if self._calls.was_revoked():
+            return refusals.key_taken_away()
         if not self._calls.was_cut():
             raise asyncio.CancelledError
         return status.draining()

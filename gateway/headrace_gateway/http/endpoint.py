@@ -13,7 +13,7 @@ from headrace_proto.server.logs import logger
 from starlette.requests import Request
 
 from headrace_gateway import status
-from headrace_gateway.access import callers
+from headrace_gateway.access import callers, refusals
 from headrace_gateway.access.access import Access
 from headrace_gateway.faults import defect
 from headrace_gateway.forwarding.calls import LiveCalls
@@ -77,7 +77,9 @@ class Endpoint:
     async def _run(self, exchange: Exchange) -> Failure | None:
         """Answer a request. Return its failure, if it fails and its caller is still there."""
         try:
-            callers.note(self._access.caller(credentials_of(exchange.request.headers)))
+            caller = self._access.caller(credentials_of(exchange.request.headers))
+            callers.note(caller)
+            self._calls.belong(caller)
             self._calls.refuse_if_draining()
             with self._calls.sharing(_COUNTED_AS, exchange.caller.peer):
                 await self._handler(exchange)
@@ -88,6 +90,8 @@ class Endpoint:
         except asyncio.CancelledError:
             if exchange.left:
                 return None
+            if self._calls.was_revoked():
+                return refusal_of(refusals.key_taken_away())
             if not self._calls.was_cut():
                 raise
             return refusal_of(status.draining())

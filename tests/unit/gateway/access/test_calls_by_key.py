@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
+from headrace_gateway import server
+from headrace_gateway.access import keyring
 from headrace_gateway.access.access import ADMIN, STARTS
 from headrace_gateway.access.api_keys import new_key
 from headrace_proto.v1 import engine_service_pb2, model_service_pb2, request_service_pb2, session_pb2
@@ -44,6 +47,17 @@ def keys(tmp_path: Path) -> Callable[..., Auth]:
         return (("authorization", f"Bearer {key}"),)
 
     return add
+
+
+async def ended(session: Any) -> None:
+    """Reads a session to its end."""
+    while await session.read() is not grpc.aio.EOF:
+        pass
+
+
+async def never(request: Any, context: Any) -> None:
+    """Answers not at all."""
+    await asyncio.Event().wait()
 
 
 def _toml(value: Any) -> str:
@@ -241,3 +255,32 @@ async def test_a_request_over_http_belongs_to_the_owner_of_its_key(engine, keys,
     async with httpx.AsyncClient(timeout=LIMIT) as client:
         codes = [(await client.post(url, json=body, headers=dict(other))).status_code for _ in range(2)]
     assert codes == [400, 429]
+
+
+async def test_calls_of_a_key_that_is_taken_away_end(
+    engine, keys, guarded, tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over gRPC and HTTP; those of another key of its owner go on."""
+    for module in (keyring, server):
+        monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
+    kept = keys("kept", owner="team")
+    lines = (tmp_path / "keys.toml").read_text()
+    lost = keys("lost", owner="team")
+    engine.owner = "team"
+    front = await guarded(engine, http=True)
+    begin = session_pb2.SessionRequest(options=session_pb2.SessionOptions())
+    sessions = [front.requests.Session(metadata=auth) for auth in (lost, kept)]
+    for session in sessions:
+        await session.write(begin)
+        await session.read()
+    engine.script["StartRequest"] = never
+    url, body = f"http://{front.gateway.http.address}/v1/completions", {"model": "smol", "prompt": "a"}
+    async with httpx.AsyncClient(timeout=LIMIT) as client:
+        asking = asyncio.create_task(client.post(url, json=body, headers=dict(lost)))
+        await until(engine, lambda: engine.asked("StartRequest"))
+        (tmp_path / "keys.toml").write_text(lines)
+        answer = await asking
+    assert (answer.status_code, answer.json()["error"]["code"]) == (401, "bad_api_key")
+    assert (await failing(ended(sessions[0]))).reported == (grpc.StatusCode.UNAUTHENTICATED, "BAD_API_KEY")
+    assert not sessions[1].done()
+    sessions[1].cancel()
