@@ -23,6 +23,12 @@ T = TypeVar("T", bound=msgspec.Struct)
 MAX_DEPTH = 100
 """Lists and objects that may be nested in a body."""
 
+MAX_COUNT = 65_536
+"""Lists and objects of a body: more than the parts of the largest chat that engines take."""
+
+MAX_MESSAGES = 16_384
+"""Messages of a chat: as many as engines take. More would be converted only to be refused there."""
+
 MAX_PARSERS = 2
 """Large bodies that are parsed at once."""
 
@@ -102,7 +108,7 @@ def _parsed(body: bytes) -> dict[str, Any]:
         raise _not_json(str(error)) from None
     if not isinstance(value, dict):
         raise _not_json("it is no object")
-    _check_depth(value)
+    _check_parts(value)
     if b"\\ud" in body.lower():
         _check_characters(body)
     return value
@@ -133,8 +139,10 @@ def _refuse(text: str) -> NoReturn:
     raise _not_json(f"{text} is no number of JSON")
 
 
-def _check_depth(value: dict[str, Any]) -> None:
+def _check_parts(value: dict[str, Any]) -> None:
+    """Refuse a body of many parts, each of which would cost the event loop more than the thread that parsed it."""
     level: list[Any] = [value]
+    count = 1
     for _ in range(MAX_DEPTH):
         inner: list[Any] = []
         for one in level:
@@ -144,6 +152,9 @@ def _check_depth(value: dict[str, Any]) -> None:
         if not inner:
             return
         level = inner
+        count += len(inner)
+        if count > MAX_COUNT:
+            raise _not_json(f"it has more than {MAX_COUNT} lists and objects")
     raise _too_deep()
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
+from headrace_gateway.http.bodies import MAX_MESSAGES
 from headrace_gateway.http.failures import Failure, invalid
 
 HARMLESS: dict[str, Any] = {
@@ -66,7 +67,7 @@ class CountRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A conversation. `chat_template_kwargs` is Headrace's own."""
 
     model: str
-    messages: list[Turn]
+    messages: Annotated[list[Turn], msgspec.Meta(max_length=MAX_MESSAGES)]
     system: str | list[Block] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 

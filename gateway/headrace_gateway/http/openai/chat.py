@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from headrace import AsyncResultQueue
 
-from headrace_gateway.http.bodies import struct_of, without_effect
+from headrace_gateway.http.bodies import MAX_MESSAGES, struct_of, without_effect
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import invalid
 from headrace_gateway.http.generation import Generations, Text
@@ -37,7 +37,7 @@ _REFUSED = {
 class ChatRequest(fields.Sampling, forbid_unknown_fields=True, kw_only=True):
     """A chat to answer."""
 
-    messages: list[Message]
+    messages: Annotated[list[Message], msgspec.Meta(max_length=MAX_MESSAGES)]
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -31,6 +31,9 @@ NAMES = {
     "token_ids": "prompt",
 }
 """What the API calls fields of the wire contract, where it has another name."""
+
+MAX_BIASES = 100_000
+"""Entries of `logit_bias`: more than an engine takes in a config."""
 
 _SAME = (
     "temperature",
@@ -125,7 +128,7 @@ class Sampling(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     stop: str | list[str] | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
+    logit_bias: Annotated[dict[str, float], msgspec.Meta(max_length=MAX_BIASES)] | None = None
     max_tokens: int | None = None
     response_format: ResponseFormat | None = None
     top_k: int | None = None

@@ -9,8 +9,20 @@ from typing import Any, Literal
 
 import msgspec
 import pytest
-from headrace_gateway.http.bodies import MAX_DEPTH, Bodies, read_object, struct_of, without_effect
+from headrace_gateway.http.anthropic.request import MessageRequest
+from headrace_gateway.http.bodies import (
+    MAX_COUNT,
+    MAX_DEPTH,
+    MAX_MESSAGES,
+    Bodies,
+    read_object,
+    struct_of,
+    without_effect,
+)
 from headrace_gateway.http.failures import Failure
+from headrace_gateway.http.openai.chat import ChatRequest
+from headrace_gateway.http.openai.fields import MAX_BIASES
+from headrace_gateway.http.openai.responses.request import ResponseRequest
 from headrace_proto.pure.limits import MAX_REQUEST_BYTES
 from starlette.requests import Request
 
@@ -56,6 +68,7 @@ async def test_a_large_object_is_read_whole() -> None:
         (b'{"a": "\xff"}', "cannot be read as JSON"),
         (b'{"a": ' + b"[" * (MAX_DEPTH + 1) + b"]" * (MAX_DEPTH + 1) + b"}", "nested"),
         (b"[" * 100_000, "nested"),
+        (b'{"a": [' + b"{}," * MAX_COUNT + b"{}]}", "more than 65536 lists and objects"),
         (b'{"a":' * 100_000, "nested"),
     ],
 )
@@ -73,6 +86,7 @@ async def test_a_key_given_twice_is_named() -> None:
 
 
 async def test_what_nests_as_deep_as_allowed_is_read() -> None:
+    await read(b'{"a": [' + b"{}," * (MAX_COUNT - 3) + b"{}]}")
     await read(b'{"a": ' + b"[" * (MAX_DEPTH - 1) + b"]" * (MAX_DEPTH - 1) + b"}")
 
 
@@ -149,3 +163,20 @@ def test_nulls_and_harmless_values_are_left_out() -> None:
         without_effect({"store": True}, {"store": (False,)}, {})
     with pytest.raises(Failure, match="tools is not supported: not yet"):
         without_effect({"tools": []}, {}, {"tools": ": not yet"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "given", "most"),
+    [
+        (ChatRequest, "messages", [{"role": "user"}] * (MAX_MESSAGES + 1), MAX_MESSAGES),
+        (MessageRequest, "messages", [{"role": "user", "content": "a"}] * (MAX_MESSAGES + 1), MAX_MESSAGES),
+        (ResponseRequest, "input", [{"role": "user", "content": "a"}] * (MAX_MESSAGES + 1), MAX_MESSAGES),
+        (ChatRequest, "logit_bias", {str(number): 1.0 for number in range(MAX_BIASES + 1)}, MAX_BIASES),
+    ],
+)
+def test_what_no_engine_takes_is_not_converted(kind: Any, field: str, given: Any, most: int) -> None:
+    with pytest.raises(Failure, match=f"length <= {most}") as caught:
+        struct_of(
+            kind, {"model": "m", **({} if kind is ResponseRequest else {"max_tokens": 1, "messages": []}), field: given}
+        )
+    assert caught.value.field == field

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
+from headrace_gateway.http.bodies import MAX_MESSAGES
 from headrace_gateway.http.failures import invalid
 from headrace_gateway.http.openai import fields
 
@@ -94,7 +95,7 @@ class ResponseRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A response to create. Those from `seed` on are Headrace's own."""
 
     model: str
-    input: str | list[Item]
+    input: str | Annotated[list[Item], msgspec.Meta(max_length=MAX_MESSAGES)]
     instructions: str | None = None
     previous_response_id: str | None = None
     max_output_tokens: int | None = None
