@@ -41,7 +41,7 @@ def quantized_weights(spec: DecoderSpec, device: Device, weights: WeightQuant) -
     Layers have equal values, each in memory of its own: only the first is packed.
     """
     shapes = {name: shape for name, shape in expected_shapes(spec).items() if len(shape) == 2}
-    together = list(sharing_input(spec))
+    together = list(sharing_input(spec, shapes))
     shared = {name for names in together for name in names}
     packed: dict[Matrix, _Packed] = {}
     found: dict[str, QuantizedWeight] = {}

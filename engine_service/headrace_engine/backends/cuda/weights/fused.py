@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -13,16 +13,18 @@ _TOGETHER = (("q", "k", "v"), ("gate", "up"), ("shared_gate", "shared_up"))
 """Projections that share their input, in the order of the decoder."""
 
 
-def sharing_input(spec: DecoderSpec) -> Iterator[list[str]]:
-    """Yield the names of the projections that share an input."""
+def sharing_input(spec: DecoderSpec, present: Container[str]) -> Iterator[list[str]]:
+    """Yield the names of the projections that share an input, of those that are present."""
     for layer in range(spec.num_layers):
         for parts in _TOGETHER:
-            yield [f"layers.{layer}.{part}" for part in parts]
+            names = [f"layers.{layer}.{part}" for part in parts]
+            if all(name in present for name in names):
+                yield names
 
 
 def side_by_side(weights: dict[str, Tensor], spec: DecoderSpec) -> None:
     """Move what is multiplied together into one tensor, and replace it by slices of that."""
-    for names in (*sharing_input(spec), *_of_experts(spec)):
+    for names in (*sharing_input(spec, weights.keys()), *_of_experts(spec)):
         _join(weights, names)
         _join(weights, [f"{name}_bias" for name in names])
 

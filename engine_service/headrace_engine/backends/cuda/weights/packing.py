@@ -125,7 +125,7 @@ class Packer:
 
     def _together(self) -> Iterator[list[str]]:
         """Yield the names of all quantized matrices, grouped as they are stacked."""
-        shared = [names for names in sharing_input(self._spec) if all(name in self._quantized for name in names)]
+        shared = list(sharing_input(self._spec, self._quantized))
         yield from shared
         apart = self._quantized.keys() - {name for names in shared for name in names}
         yield from ([name] for name in sorted(apart))
