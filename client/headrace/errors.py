@@ -112,7 +112,10 @@ class EngineLostError(NotFoundError):
 
 
 class ConflictError(HeadraceError):
-    """The name is in use. Reasons: MODEL_EXISTS (with another config), REQUEST_ID_REUSED (with other content)."""
+    """The name is in use.
+
+    Reasons: MODEL_EXISTS (with another config), REQUEST_ID_REUSED and LORA_EXISTS (with other content).
+    """
 
     default_reason = "MODEL_EXISTS"
 
@@ -120,8 +123,8 @@ class ConflictError(HeadraceError):
 class StateError(HeadraceError):
     """The state of the model does not allow the call.
 
-    Reasons: WRONG_STATE, MODEL_NOT_RUNNING, BAD_MODEL, BAD_PROCESSOR, OUT_OF_MEMORY. `details["state"]` is the model's
-    state, if that is the cause.
+    Reasons: WRONG_STATE, MODEL_NOT_RUNNING, BAD_MODEL, BAD_PROCESSOR, OUT_OF_MEMORY, LORA_IN_USE. `details["state"]` is
+    the model's state, if that is the cause.
     """
 
     default_reason = "WRONG_STATE"

@@ -12,6 +12,7 @@ from headrace.errors import HeadraceError
 from headrace.types import ConfigWarning, ModelState
 
 __all__ = [
+    "AdapterInfo",
     "Detokenized",
     "EffectiveConfig",
     "EngineInfo",
@@ -103,6 +104,33 @@ class ModelInfo:
     effective: EffectiveConfig | None
     state_time: datetime | None
     logits_processors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterInfo:
+    """A LoRA adapter of one model on one engine.
+
+    Attributes:
+        model_name: name of the model.
+        engine: name of the engine.
+        name: name of the adapter, the `lora_name` of requests; "" where the call failed.
+        path: its directory on the engine's host, as it was given.
+        digest: digest of its content, equal for copies.
+        rank: its largest rank.
+        sequences: number of sequences that use it now.
+        unloaded: name of the adapter that `load_adapter` unloaded to make room; "" = none.
+        failure: why the call failed on this engine; None: no failure.
+    """
+
+    model_name: str
+    engine: str
+    name: str
+    path: str
+    digest: str
+    rank: int
+    sequences: int
+    unloaded: str
+    failure: HeadraceError | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 HeadraceError
 ├── InvalidArgument       INVALID_FIELD, NOT_SUPPORTED, PROMPT_TOO_LONG, BAD_RESPONSE_FORMAT, BAD_TEMPLATE
 ├── NotFound              UNKNOWN_MODEL, UNKNOWN_REQUEST, UNKNOWN_LORA, UNKNOWN_ENGINE, ENGINE_LOST
-├── AlreadyExists         MODEL_EXISTS, REQUEST_ID_REUSED
+├── AlreadyExists         MODEL_EXISTS, REQUEST_ID_REUSED, LORA_EXISTS
 ├── OutOfRange            POSITION_OUT_OF_RANGE
 ├── FailedPrecondition    WRONG_STATE, MODEL_NOT_RUNNING, BAD_MODEL, BAD_PROCESSOR,
-│                         OUT_OF_MEMORY
+│                         OUT_OF_MEMORY, LORA_IN_USE
 ├── ResourceExhausted     QUEUE_FULL, RATE_LIMITED, RESULTS_FULL
 ├── Unavailable           NO_ENGINE, DRAINING, ENGINE_UNREACHABLE, CORE_RESTARTING,
 │                         MODEL_STARTING

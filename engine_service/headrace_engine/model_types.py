@@ -135,6 +135,28 @@ class ModelView:
 
 
 @dataclass(frozen=True, slots=True)
+class AdapterView:
+    """A LoRA adapter of a model.
+
+    Attributes:
+        path: as its caller gave it.
+        digest: of its content.
+        rank: its largest rank.
+        sequences: number of sequences that use it now.
+        unloaded: name of the adapter that was unloaded to make room; "": none.
+    """
+
+    model_name: str
+    engine: str
+    name: str
+    path: str
+    digest: str
+    rank: int
+    sequences: int = 0
+    unloaded: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelDescription:
     """Description of the model at a path, without installing it."""
 

@@ -83,6 +83,24 @@ class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
         serialization = Serialization(Forward(context), _own(request, "engine_ids"), context)
         await serialization.run(self._pool.addressed(request.engine_ids))
 
+    async def LoadAdapter(self, request: wire.LoadAdapterRequest, context: Context) -> wire.LoadAdapterResponse:
+        """Load an adapter wherever its model is installed."""
+        self._calls.refuse_if_draining()
+        outcomes = await self._ask_addressed("LoadAdapter", request, Forward(context))
+        return wire.LoadAdapterResponse(engines=_adapters(outcomes, request.model_name))
+
+    async def UnloadAdapter(self, request: wire.UnloadAdapterRequest, context: Context) -> wire.UnloadAdapterResponse:
+        """Unload an adapter wherever its model is installed."""
+        outcomes = await self._ask_addressed("UnloadAdapter", request, Forward(context))
+        return wire.UnloadAdapterResponse(engines=_adapters(outcomes, request.model_name))
+
+    async def ListAdapters(self, request: wire.ListAdaptersRequest, context: Context) -> wire.ListAdaptersResponse:
+        """List the adapters of a model by name, then engine; an engine that fails is an entry without a name."""
+        outcomes = await self._ask_addressed("ListAdapters", request, Forward(context))
+        adapters = _adapters(outcomes, request.model_name)
+        adapters.sort(key=lambda adapter: (adapter.name, adapter.engine))
+        return wire.ListAdaptersResponse(adapters=adapters)
+
     async def FreeSerializedModel(
         self, request: wire.FreeSerializedModelRequest, context: Context
     ) -> wire.FreeSerializedModelResponse:
@@ -151,6 +169,21 @@ def _models(outcome: Outcome[Any], model_name: str) -> list[model_pb2.ModelInfo]
         return [_failed(outcome.engine, model_name, outcome.error)]
     answer: Any = outcome.answer
     return list(answer.models if hasattr(answer, "models") else answer.engines)
+
+
+def _adapters(outcomes: Sequence[Outcome[Any]], model_name: str) -> list[model_pb2.AdapterInfo]:
+    """Return what the engines answered, and the failures of those that failed."""
+    answers(outcomes)
+    found: list[model_pb2.AdapterInfo] = []
+    for outcome in outcomes:
+        if outcome.error is not None:
+            found.append(
+                model_pb2.AdapterInfo(model_name=model_name, engine=outcome.engine.name, failure=outcome.error.status)
+            )
+        else:
+            answer: Any = outcome.answer
+            found += answer.adapters if hasattr(answer, "adapters") else answer.engines
+    return found
 
 
 def _failed(engine: Engine, model_name: str, error: CallError) -> model_pb2.ModelInfo:

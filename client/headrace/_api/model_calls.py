@@ -11,10 +11,17 @@ from headrace._api.model_verbs import ModelVerbs
 from headrace._transport.message_iterator import MessageIterator
 from headrace._values import calls
 from headrace._values.calls import MODELS
-from headrace._values.convert_models import description_of, engines_of, model_of, models_of, serialize_step_of
+from headrace._values.convert_models import (
+    adapters_of,
+    description_of,
+    engines_of,
+    model_of,
+    models_of,
+    serialize_step_of,
+)
 from headrace._values.fill import fill
 from headrace.fields import InstallFields
-from headrace.model_types import ModelDescription, ModelInfo, SerializeStep
+from headrace.model_types import AdapterInfo, ModelDescription, ModelInfo, SerializeStep
 
 
 class ModelCalls(ModelVerbs):
@@ -47,6 +54,23 @@ class ModelCalls(ModelVerbs):
         return self._quick_call(
             f"{MODELS}/ListModels", request, wire.ListModelsResponse, lambda answer: models_of(answer.models), timeout
         )
+
+    def list_adapters(
+        self, model: str, *, engine_ids: Sequence[str] = (), timeout: float | None = None
+    ) -> list[AdapterInfo]:
+        """Return the LoRA adapters of a model, ordered by name and engine.
+
+        Args:
+            model: name of the model.
+            engine_ids: engines to ask; () = all that have the model.
+            timeout: seconds; None: the client's timeout.
+
+        Raises:
+            NotFoundError: no such model or engine.
+        """
+        request = wire.ListAdaptersRequest()
+        fill(request, {"model_name": model, "engine_ids": engine_ids})
+        return self._quick_call(f"{MODELS}/ListAdapters", request, wire.ListAdaptersResponse, adapters_of, timeout)
 
     def watch_model(self, name: str = "", *, engine_ids: Sequence[str] = ()) -> MessageIterator[ModelInfo]:
         """Iterate over states and progress of a model as they change, starting with the current ones.

@@ -10,21 +10,20 @@ from headrace_proto.v1 import model_service_pb2 as wire
 from headrace._api.server_calls import ServerCalls
 from headrace._values import calls
 from headrace._values.calls import MODELS
-from headrace._values.convert_models import engines_of
+from headrace._values.convert_models import adapters_of, engines_of
 from headrace._values.fill import fill
 from headrace.fields import InstallFields
-from headrace.model_types import ModelInfo
+from headrace.model_types import AdapterInfo, ModelInfo
 
 
 class ModelVerbs(ServerCalls):
-    """Methods to install, start, stop and release models.
+    """Methods to install, start, stop and release models, and to load and unload their adapters.
 
     Through a gateway a model call goes to every engine, or to those in `engine_ids`. It returns one entry per engine,
     with the failure of an engine where it failed, and raises only if it failed on all of them.
 
-    `timeout` is in seconds. `install_model`, `start_model`, `stop_model` and `release_model` wait without limit by
-    default. After a timeout the operation continues on the engines, and calling the method again waits for it. The
-    other calls have the client's timeout by default.
+    `timeout` is in seconds. These methods wait without limit by default. After a timeout the operation continues on the
+    engines, and calling the method again waits for it. The other calls have the client's timeout by default.
     """
 
     def install_model(
@@ -135,6 +134,56 @@ class ModelVerbs(ServerCalls):
         """
         request, answer = wire.ReleaseModelRequest(), wire.ReleaseModelResponse
         return self._change(request, answer, name, engine_ids, no_wait=no_wait, timeout=timeout)
+
+    def load_adapter(
+        self, model: str, name: str, path: str, *, engine_ids: Sequence[str] = (), timeout: float | None = None
+    ) -> list[AdapterInfo]:
+        """Load a LoRA adapter for an installed model, for requests with `lora_name`.
+
+        If `lora_max_num` adapters are loaded, the least recently used one that no request uses is unloaded. Loading the
+        same content under the name again changes nothing.
+
+        Args:
+            model: name of the model.
+            name: name of the adapter in all later calls.
+            path: directory that PEFT wrote, on the engine's host, inside one of its model roots or relative to one.
+            engine_ids: engines to load it on; () = all that have the model.
+            timeout: seconds to wait; None: without limit.
+
+        Returns:
+            The adapter on each engine.
+
+        Raises:
+            NotFoundError: no such model or engine.
+            InvalidRequestError: the name or path is wrong, the rank too large, or the model has no room for adapters.
+            ConflictError: LORA_EXISTS; the name has other content.
+            StateError: BAD_MODEL (the files cannot be used), LORA_IN_USE (all adapters are in use) or WRONG_STATE.
+        """
+        request = wire.LoadAdapterRequest()
+        fill(request, {"model_name": model, "name": name, "path": path, "engine_ids": engine_ids})
+        return self._call(f"{MODELS}/LoadAdapter", request, wire.LoadAdapterResponse, adapters_of, timeout)
+
+    def unload_adapter(
+        self, model: str, name: str, *, engine_ids: Sequence[str] = (), timeout: float | None = None
+    ) -> list[AdapterInfo]:
+        """Unload a LoRA adapter that no request uses.
+
+        Args:
+            model: name of the model.
+            name: name of the adapter.
+            engine_ids: engines to unload it on; () = all that have the model.
+            timeout: seconds to wait; None: without limit.
+
+        Returns:
+            What was unloaded on each engine.
+
+        Raises:
+            NotFoundError: no such model, adapter or engine.
+            StateError: LORA_IN_USE or WRONG_STATE.
+        """
+        request = wire.UnloadAdapterRequest()
+        fill(request, {"model_name": model, "name": name, "engine_ids": engine_ids})
+        return self._call(f"{MODELS}/UnloadAdapter", request, wire.UnloadAdapterResponse, adapters_of, timeout)
 
     def _change(
         self, request: Any, answer: Any, name: str, engine_ids: Sequence[str], *, no_wait: bool, timeout: float | None

@@ -10,7 +10,9 @@ from headrace_proto.v1 import model_service_pb2, request_service_pb2
 _SERVICES = (model_service_pb2.DESCRIPTOR.services_by_name, request_service_pb2.DESCRIPTOR.services_by_name)
 _CALLS = [call.name for services in _SERVICES for service in services.values() for call in service.methods]
 METHODS = {
-    call: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", call).lower() for call in _CALLS if re.search("(Model|Request)s?$", call)
+    call: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", call).lower()
+    for call in _CALLS
+    if re.search("(Model|Request|Adapter)s?$", call)
 }
 """The client's method for each method of the wire."""
 

@@ -54,6 +54,21 @@ def model_of(info: model_pb2.ModelInfo) -> model_types.ModelInfo:
     )
 
 
+def adapters_of(
+    answer: model_service_pb2.LoadAdapterResponse
+    | model_service_pb2.UnloadAdapterResponse
+    | model_service_pb2.ListAdaptersResponse,
+) -> list[model_types.AdapterInfo]:
+    """Return adapters on engines."""
+    found = answer.adapters if isinstance(answer, model_service_pb2.ListAdaptersResponse) else answer.engines
+    return [_adapter_of(one) for one in found]
+
+
+def _adapter_of(info: model_pb2.AdapterInfo) -> model_types.AdapterInfo:
+    failure = error_from_status(info.failure) if info.HasField("failure") else None
+    return model_types.AdapterInfo(**_same_names(info, model_types.AdapterInfo, {"failure": failure}))
+
+
 def serialize_step_of(step: model_service_pb2.SerializeModelResponse) -> model_types.SerializeStep:
     """Return a step of writing a model."""
     model = step.model

@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 
 from headrace._base.environment import api_key, authorities, server_address
+from headrace.cli import adapters as cli_adapters
 from headrace.cli import answers as cli_answers
 from headrace.cli import chat as cli_chat
 from headrace.cli import models as cli_models
@@ -119,6 +120,14 @@ def _parser() -> argparse.ArgumentParser:
     _about_model(commands, "start", cli_models.start, "start an installed model: load it and warm it up")
     _about_model(commands, "stop", cli_models.stop, "stop a model once its requests end, or at its drain_limit")
     _about_model(commands, "release", cli_models.release, "free a model that does not run, and its name")
+
+    adapters = _about_model(commands, "adapters", cli_adapters.adapters, "list the LoRA adapters of a model")
+    adapters.epilog = cli_adapters.COLUMNS
+    load = _about_model(commands, "load-adapter", cli_adapters.load, "load a LoRA adapter for an installed model")
+    load.add_argument("adapter", help="its name in lora_name")
+    load.add_argument("path", help="directory that PEFT wrote, on the engine's host")
+    unload = _about_model(commands, "unload-adapter", cli_adapters.unload, "unload an adapter that no request uses")
+    unload.add_argument("adapter", help="its name")
 
     serialize = _about_model(
         commands, "serialize", cli_serialize.serialize, "write a model in Headrace's own format, on its engines' hosts"

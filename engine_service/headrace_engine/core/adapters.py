@@ -2,17 +2,64 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+
 from headrace_proto.pure.faults import is_fault
 
 from headrace_engine.commands import AdapterPlan
 from headrace_engine.core.runner import Runner
 from headrace_engine.errors import HeadraceError, in_words
 
+_IDLE_WAIT = 0.005
+"""Seconds that an idle core waits for an adapter's files before it checks for commands again."""
+
 
 def load_adapter(runner: Runner, adapter: AdapterPlan) -> str:
-    """Load an adapter; return why it could not be loaded, or ""."""
+    """Read and load an adapter; return why it could not be loaded, or ""."""
+    return _told(lambda: runner.read_adapter(adapter)())
+
+
+class AdapterReads:
+    """Adapters whose files are read in threads, so that steps continue; what was read is then put in its place."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._pending: dict[int, Future[Callable[[], None]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def begin(self, adapter: AdapterPlan) -> None:
+        """Start to read an adapter's files."""
+        read: Future[Callable[[], None]] = Future()
+        self._pending[adapter.number] = read
+        threading.Thread(target=self._read, args=(adapter, read), name="adapter", daemon=True).start()
+
+    def ready(self, *, block: bool) -> Iterator[tuple[int, Callable[[], str]]]:
+        """Yield the number of each adapter that was read, and what loads it and returns why it could not, or "".
+
+        Args:
+            block: wait briefly if none is ready.
+        """
+        if block and self._pending:
+            wait(self._pending.values(), _IDLE_WAIT, FIRST_COMPLETED)
+        for number, read in list(self._pending.items()):
+            if read.done():
+                del self._pending[number]
+                yield number, lambda read=read: _told(lambda: read.result()())  # type: ignore[misc]
+
+    def _read(self, adapter: AdapterPlan, read: Future[Callable[[], None]]) -> None:
+        try:
+            read.set_result(self._runner.read_adapter(adapter))
+        except BaseException as error:  # It is raised again where it is told.
+            read.set_exception(error)
+
+
+def _told(load: Callable[[], None]) -> str:
     try:
-        runner.load_adapter(adapter)
+        load()
     except HeadraceError as error:
         return error.message
     except BaseException as error:

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from headrace_engine.block_keys import Scope
 from headrace_engine.commands import (
     MOST_ROWS,
-    AdapterPlan,
     AddSequence,
     AddSibling,
     CoreCommand,
@@ -24,7 +23,7 @@ from headrace_engine.commands import (
     Ping,
     Shutdown,
 )
-from headrace_engine.core.adapters import load_adapter
+from headrace_engine.core.adapters import AdapterReads
 from headrace_engine.core.guides.compiler import GuideMaker, Guides
 from headrace_engine.core.kv.block_pool import BlockPool
 from headrace_engine.core.kv.host_tier import HostTier
@@ -76,10 +75,10 @@ class Core:
         self._costs = costs or RowCosts()
         drafting = None if drafter is None else Drafting(drafter, plan.max_drafts, MOST_ROWS, self._costs)
         self._scheduler = Scheduler(pool, limits, scope, host, self._pace, drafting)
-        self._runner = runner
         self._executor = Executor(runner)
         self._link = link
         self._guides = Guides(open_guides)
+        self._adapters = AdapterReads(runner)
         self._max_length = sizes.max_length
         self._clock = clock
         self._ttl = plan.prefix_cache_ttl
@@ -92,11 +91,11 @@ class Core:
     @property
     def busy(self) -> bool:
         """True if the next step has something to do without a further command."""
-        return self._has_work or bool(self._guides)
+        return self._has_work or bool(self._guides) or bool(self._adapters)
 
     @property
     def _has_work(self) -> bool:
-        """True if the next step has something to do without waiting for a guide."""
+        """True if the next step has something to do without waiting for a guide or an adapter."""
         return self._scheduler.busy or self._outcome.pending or self._in_flight is not None
 
     def serve(self) -> None:
@@ -152,6 +151,8 @@ class Core:
             self._handle(command)
         if self._guides:
             self._enqueue_guided()
+        if self._adapters:
+            self._load_adapters()
 
     def _enqueue_guided(self) -> None:
         """Queue sequences whose grammar has compiled; block briefly for one when idle."""
@@ -173,7 +174,7 @@ class Core:
             case EndSequence():
                 self._drop(command.key)
             case LoadAdapter(adapter):
-                self._load_adapter(adapter)
+                self._adapters.begin(adapter)
             case Ping():
                 self._link.send(Pong(command.number))
             case Shutdown():
@@ -181,9 +182,11 @@ class Core:
             case CorePlan():
                 raise ValueError("a core takes one plan")
 
-    def _load_adapter(self, adapter: AdapterPlan) -> None:
-        """Load an adapter between two steps. No sequence uses its number, so that nothing in flight reads its place."""
-        self._link.send(AdapterLoaded(adapter.number, load_adapter(self._runner, adapter)))
+    def _load_adapters(self) -> None:
+        """Load the adapters that were read, between two steps: rows of ended sequences may still read their places."""
+        for number, load in self._adapters.ready(block=not self._has_work):
+            self._finish()
+            self._link.send(AdapterLoaded(number, load()))
 
     def _add(self, command: AddSequence | AddSibling) -> None:
         request = command if isinstance(command, AddSequence) else command.whole(self._group.pop())

@@ -113,7 +113,7 @@ class SequenceStep:
         pooled: index of the first of token_ids whose last hidden states to sum, to the last one; None: none.
         sampled_at: row of the previously launched step that samples the id to compute, from 0; `token_ids` then holds
             one placeholder. None: the ids are known.
-        adapter: number under which `load_adapter` loaded its adapter; 0: none.
+        adapter: number under which its adapter was loaded; 0: none.
     """
 
     token_ids: Sequence[int]
@@ -221,8 +221,11 @@ class Runner(ABC):
     def allocate(self, num_blocks: int, num_host_blocks: int = 0) -> None:
         """Allocate the KV pool of num_blocks blocks, and num_host_blocks blocks in host memory."""
 
-    def load_adapter(self, plan: AdapterPlan) -> None:
-        """Load an adapter, after `allocate`; replaces the one of its number, for the steps launched next.
+    def read_adapter(self, plan: AdapterPlan) -> Callable[[], None]:
+        """Read and check an adapter's files, after `allocate`. May be called in a thread, while steps run.
+
+        Returns:
+            What loads it, on the thread that runs steps, while none is in flight: it replaces the one of its number.
 
         Raises:
             BadModel: its files have changed since they were checked, or it does not fit the model.

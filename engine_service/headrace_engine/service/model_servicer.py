@@ -8,13 +8,14 @@ from typing import Any
 from headrace_proto.v1 import model_service_pb2 as wire
 from headrace_proto.v1.model_service_pb2_grpc import ModelServiceServicer
 
+from headrace_engine.config import Adapter
 from headrace_engine.engine.config.fields import RUNTIME
 from headrace_engine.engine.engine import Engine
 from headrace_engine.model_types import SerializedModel
-from headrace_engine.service.convert.addressing import check_addressed, model_infos
+from headrace_engine.service.convert.addressing import adapter_infos, check_addressed, model_infos
 from headrace_engine.service.convert.config import MODEL_FORMAT, RUNTIME_CONFIG
 from headrace_engine.service.convert.refusals import refuse_unknown, refuse_unknown_values
-from headrace_engine.service.convert.results import DESCRIPTION, MODEL, PROGRESS, SERIALIZED
+from headrace_engine.service.convert.results import ADAPTER, DESCRIPTION, MODEL, PROGRESS, SERIALIZED
 from headrace_engine.service.convert.sizes import refuse_large_config
 from headrace_engine.service.failures import closing
 
@@ -97,6 +98,24 @@ class ModelServicer(ModelServiceServicer):
                     yield wire.SerializeModelResponse(engine=name, model=SERIALIZED.to_wire(step))
                 else:
                     yield wire.SerializeModelResponse(engine=name, progress=PROGRESS.to_wire(step))
+
+    async def LoadAdapter(self, request: wire.LoadAdapterRequest, context: Any) -> wire.LoadAdapterResponse:
+        """Load an adapter of a model."""
+        check_addressed(self._engine.name, request.engine_ids)
+        refuse_unknown(request)
+        view = await self._engine.load_adapter(request.model_name, Adapter(request.name, request.path))
+        return wire.LoadAdapterResponse(engines=adapter_infos(view, request.engine_ids))
+
+    async def UnloadAdapter(self, request: wire.UnloadAdapterRequest, context: Any) -> wire.UnloadAdapterResponse:
+        """Unload an adapter of a model."""
+        check_addressed(self._engine.name, request.engine_ids)
+        view = await self._engine.unload_adapter(request.model_name, request.name)
+        return wire.UnloadAdapterResponse(engines=adapter_infos(view, request.engine_ids))
+
+    async def ListAdapters(self, request: wire.ListAdaptersRequest, context: Any) -> wire.ListAdaptersResponse:
+        """Return the adapters of a model."""
+        check_addressed(self._engine.name, request.engine_ids)
+        return wire.ListAdaptersResponse(adapters=map(ADAPTER.to_wire, self._engine.list_adapters(request.model_name)))
 
     async def FreeSerializedModel(
         self, request: wire.FreeSerializedModelRequest, context: Any

@@ -29,7 +29,7 @@ def test_rows_of_several_adapters_score_as_on_the_cpu(tmp_path: Path) -> None:
     runners = ready(cpu.make_runner(on_cpu(plan))), ready(sim.make_runner(plan))
     for runner in runners:
         for number, path in enumerate(paths, 1):
-            runner.load_adapter(adapter_plan(number, path, spec))
+            runner.read_adapter(adapter_plan(number, path, spec))()
     leading = Sequences(runners[0], prompts(4, 1), adapters=ADAPTERS)
     leading.generate(TOKENS)
     follow = [[sampled.token_id or 0 for sampled in drawn] for drawn in leading.drawn]

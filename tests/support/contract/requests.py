@@ -80,6 +80,12 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             f"{MODELS}::test_get_model_tells_every_choice_and_size",
         ),
         "InspectModel": (f"{MODELS}::test_inspect_model_describes_without_installing",),
+        "LoadAdapter, UnloadAdapter, ListAdapters": (
+            "conformance/test_loading_adapters.py::*",
+            "unit/engine/models/test_adapter_verbs.py::*",
+            "unit/gateway/calls/test_adapter_calls.py::*",
+            "e2e/failures/test_adapter_restarts.py::test_a_new_core_has_the_loaded_adapter",
+        ),
     },
     "2. Requests": {
         "Init, ContextFinished, Generating, then a terminal status": (f"{REQUESTS}::test_statuses_follow_their_order",),

@@ -9,6 +9,7 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 from headrace_proto.v1 import model_pb2
 from headrace_proto.v1 import status_pb2 as ours
+from support.scripted.engine_answers import refuse
 
 _KINDS = {
     "type.googleapis.com/google.rpc.ErrorInfo": error_details_pb2.ErrorInfo,
@@ -75,3 +76,12 @@ async def failing(call: Any) -> Failure:
 def carried(status: Any) -> Failure:
     """A status that an answer carries as data."""
     return Failure(status.code, status.message, status.details)
+
+
+def fails(code: grpc.StatusCode, reason: str, message: str = "") -> Any:
+    """What an engine answers to a call that it refuses."""
+
+    async def script(request: Any, context: Any) -> None:
+        await refuse(context, code, reason, message=message)
+
+    return script

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from headrace_engine.backends.adapters import matrix_shapes, open_planned_adapte
 from headrace_engine.backends.cpu.weights.numbers import Floats
 from headrace_engine.backends.cpu.weights.rows import Orders, TensorRows, orders_of, padded_head_dim
 from headrace_engine.commands import AdapterPlan, CorePlan
-from headrace_engine.models.adapters.adapter import Factors
+from headrace_engine.models.adapters.adapter import AdapterFiles, Factors
 from headrace_engine.models.files import TensorInfo
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.native import LowRank
@@ -56,17 +58,18 @@ class CpuAdapters:
         self.nbytes = sum(each.a.nbytes + each.b.nbytes for each in self._matrices.values())
 
     def table(self, name: str) -> ctypes.Array[LowRank]:
-        """Return what each adapter adds to a matrix; `load` changes it."""
+        """Return what each adapter adds to a matrix; loading one changes it."""
         return self._matrices[name].table
 
-    def load(self, plan: AdapterPlan) -> None:
-        """Read an adapter into the place of its number.
+    def read(self, plan: AdapterPlan) -> Callable[[], None]:
+        """Read an adapter; return what puts it into the place of its number.
 
         Raises:
             BadModel: its files have changed, or do not fit.
         """
-        files = open_planned_adapter(plan, self._spec)
-        number = plan.number - 1
+        return partial(self._load, plan.number - 1, open_planned_adapter(plan, self._spec))
+
+    def _load(self, number: int, files: AdapterFiles) -> None:
         for matrix in self._matrices.values():
             matrix.table[number].rank = 0
         for name, factors in files.factors.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -76,9 +76,9 @@ class CpuRunner(ModelRunner[LoadedModel]):
             self._host = HostBlocks(program, pool, num_blocks, self._allocated(num_host_blocks))
         self._batch = CpuBatch(program.shape)
 
-    def load_adapter(self, plan: AdapterPlan) -> None:
+    def read_adapter(self, plan: AdapterPlan) -> Callable[[], None]:
         """See Runner."""
-        required(self._loaded.adapters).load(plan)
+        return required(self._loaded.adapters).read(plan)
 
     @property
     def progress(self) -> int:

@@ -82,9 +82,9 @@ class CudaRunner(ModelRunner[CudaModel]):
             self._steps.capture()
         self._host = HostBlocks(self._loaded.device, pool, num_host_blocks) if num_host_blocks else None
 
-    def load_adapter(self, plan: AdapterPlan) -> None:
+    def read_adapter(self, plan: AdapterPlan) -> Callable[[], None]:
         """See Runner."""
-        required(self._loaded.adapters).load(plan)
+        return required(self._loaded.adapters).read(plan)
 
     @property
     def progress(self) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from torch import Tensor
 from headrace_engine.backends.adapters import matrix_shapes, open_planned_adapter
 from headrace_engine.backends.torch.linear import linear
 from headrace_engine.commands import AdapterPlan, CorePlan
+from headrace_engine.models.adapters.adapter import AdapterFiles
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.models.weights import read_tensor
 
@@ -52,14 +54,16 @@ class TorchAdapters:
         """Bytes of all factors."""
         return sum(each.a.nbytes + each.b.nbytes for each in self._matrices.values())
 
-    def load(self, plan: AdapterPlan) -> None:
-        """Read an adapter into the place of its number.
+    def read(self, plan: AdapterPlan) -> Callable[[], None]:
+        """Read an adapter; return what puts it into the place of its number.
 
         Raises:
             BadModel: its files have changed, or do not fit.
         """
-        files = open_planned_adapter(plan, self._spec)
-        number, host = plan.number - 1, torch.device("cpu")
+        return partial(self._load, plan.number - 1, open_planned_adapter(plan, self._spec))
+
+    def _load(self, number: int, files: AdapterFiles) -> None:
+        host = torch.device("cpu")
         for name, matrix in self._matrices.items():
             factors = files.factors.get(name)
             matrix.a[number].zero_()

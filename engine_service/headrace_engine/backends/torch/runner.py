@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -66,9 +66,9 @@ class TorchRunner(ModelRunner[LoadedModel]):
         self._decoder = self._loaded.decoder(pool)
         self._host = HostBlocks(pool.tensors, num_host_blocks) if num_host_blocks else None
 
-    def load_adapter(self, plan: AdapterPlan) -> None:
+    def read_adapter(self, plan: AdapterPlan) -> Callable[[], None]:
         """See Runner."""
-        required(self._loaded.adapters).load(plan)
+        return required(self._loaded.adapters).read(plan)
 
     @property
     def progress(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from headrace_engine.commands import AddSequence, AddSibling, CorePlan, EndSequence, Ping
+from headrace_engine.commands import AdapterPlan, AddSequence, AddSibling, CorePlan, EndSequence, LoadAdapter, Ping
 from headrace_engine.engine.cores.core_link import CoreLauncher, CoreLink
 from headrace_engine.engine.cores.heartbeat import Heartbeat, Sleep
 from headrace_engine.engine.cores.outputs import Outputs
@@ -17,8 +17,9 @@ from headrace_engine.errors import (
     Internal,
     InvalidArgument,
     OutOfMemory,
+    Unavailable,
 )
-from headrace_engine.messages import CoreFailed, CoreMessage, CoreReady, Pong, StepBegun, StepOutput
+from headrace_engine.messages import AdapterLoaded, CoreFailed, CoreMessage, CoreReady, Pong, StepBegun, StepOutput
 from headrace_engine.model_types import ModelProgress
 
 
@@ -51,6 +52,7 @@ class CoreClient:
         self._death: HeadraceError | None = None
         self._launched = False
         self._closing: asyncio.Task[None] | None = None
+        self._adapters: dict[int, asyncio.Future[str]] = {}
         self._heartbeat = Heartbeat(ping_limit, self.send, self._silent, sleep)
 
     async def launch(self, plan: CorePlan) -> CoreReady:
@@ -70,7 +72,19 @@ class CoreClient:
         self._launched = True
         return ready
 
-    def send(self, message: AddSequence | AddSibling | EndSequence | Ping) -> None:
+    async def load_adapter(self, adapter: AdapterPlan) -> None:
+        """Have the core load an adapter, and wait until it has.
+
+        Raises:
+            BadModel: it could not.
+            Unavailable: CORE_RESTARTING; the core ended meanwhile.
+        """
+        loaded = self._adapters[adapter.number] = asyncio.get_running_loop().create_future()
+        self.send(LoadAdapter(adapter))
+        if error := await loaded:
+            raise BadModel(error)
+
+    def send(self, message: AddSequence | AddSibling | EndSequence | LoadAdapter | Ping) -> None:
         """Send a message to the core, if there is one."""
         if self._link is not None:
             self._link.send(message)
@@ -79,6 +93,7 @@ class CoreClient:
         """End the core and wait until it is gone. Cancelling the caller does not cancel the work."""
         self._ready = None
         self._heartbeat.stop()
+        self._lose_adapters()
         if self._link is not None:
             if not self._launched:
                 self._link.kill()  # It reads no commands while it loads, and has no work to lose.
@@ -94,6 +109,8 @@ class CoreClient:
             self._heartbeat.answer(message.number, message.progress)
         elif isinstance(message, ModelProgress):
             self._progress(message)
+        elif isinstance(message, AdapterLoaded):
+            self._adapter_loaded(message)
         elif isinstance(message, CoreReady):
             self._become(message)
         elif isinstance(message, CoreFailed):
@@ -119,6 +136,17 @@ class CoreClient:
             self._ready.set_result(ready)
             self._heartbeat.start()
 
+    def _adapter_loaded(self, message: AdapterLoaded) -> None:
+        loaded = self._adapters.pop(message.number, None)
+        if loaded is not None and not loaded.done():
+            loaded.set_result(message.error)
+
+    def _lose_adapters(self) -> None:
+        text = "the core ended while it loaded the adapter: try again"
+        for loaded in [each for each in self._adapters.values() if not each.done()]:
+            loaded.set_exception(Unavailable(text, reason="CORE_RESTARTING", retry_after=1.0))
+        self._adapters.clear()
+
     def _lost(self, reason: str) -> None:
         self._end(Internal(f"the core died: {reason}"))
 
@@ -131,6 +159,7 @@ class CoreClient:
     def _end(self, error: HeadraceError) -> None:
         """Handle the unexpected end of a core; the first reported reason counts."""
         self._heartbeat.stop()
+        self._lose_adapters()
         starting, self._ready = self._ready, None
         if starting is None or starting.cancelled():
             return

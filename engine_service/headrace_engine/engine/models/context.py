@@ -17,9 +17,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ModelContext:
-    """Resources that all models of an engine share. `changed` is called whenever the view of a model changes."""
+    """Resources that all models of an engine share.
+
+    Attributes:
+        options: as they bind the model's config.
+        callers: as they bind callers, also where the operator chose the config.
+        changed: called whenever the view of a model changes.
+    """
 
     options: EngineOptions
+    callers: EngineOptions
     launcher: CoreLauncher
     pools: WorkPools
     clock: Clock

@@ -10,15 +10,16 @@ from typing import Any
 from headrace_proto.pure.faults import is_fault
 
 from headrace_engine.block_keys import Scope, block_keys
-from headrace_engine.commands import AddSequence, CorePlan, EndSequence, in_common
+from headrace_engine.commands import AdapterPlan, AddSequence, CorePlan, EndSequence, in_common
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.config.runtime import core_plan, ready_effective
 from headrace_engine.engine.cores.core_client import CoreClient
 from headrace_engine.engine.cores.outputs import Outputs
 from headrace_engine.engine.cores.recovery import Recovery
-from headrace_engine.engine.models.adapters import Adapters
+from headrace_engine.engine.models.adapter_verbs import AdapterVerbs
+from headrace_engine.engine.models.adapters import Adapters, KeptAdapters
 from headrace_engine.engine.models.context import ModelContext
-from headrace_engine.engine.models.prepare import Prepared, prepare
+from headrace_engine.engine.models.prepare import CallersAdapters, Prepared, prepare
 from headrace_engine.engine.models.state_errors import given_up, wrong_state
 from headrace_engine.engine.results.sequence import Sequence
 from headrace_engine.engine.results.statistics import StepHistory
@@ -32,9 +33,18 @@ _BEFORE_RUNNING = (ModelState.INSTALLING, ModelState.INITIAL, ModelState.STARTIN
 
 
 class Model:
-    """A name, a config, and a state, which the verbs change; a verb that is in progress already is joined."""
+    """A name, a config, and a state, which the verbs change; a verb that is in progress already is joined.
 
-    def __init__(self, config: RuntimeConfig, context: ModelContext, history: StepHistory) -> None:
+    Args:
+        kept: adapters instead of those of the config, as before a restart.
+
+    Attributes:
+        kept_adapters: what is kept of its adapters over a restart; None: they are those of the config.
+    """
+
+    def __init__(
+        self, config: RuntimeConfig, context: ModelContext, history: StepHistory, kept: KeptAdapters | None = None
+    ) -> None:
         self.config = config
         self.state = ModelState.INSTALLING
         self.wanted = ModelState.INITIAL
@@ -42,6 +52,8 @@ class Model:
         self.prepared: Prepared | None = None
         self.effective = EffectiveConfig(config)
         self.adapters = Adapters(config.model_name)
+        self.kept_adapters = kept
+        self.adapter_verbs = AdapterVerbs(self, context.pools, context.options.name)
         self.outputs = Outputs(context.clock, history)
         self._context = context
         launcher, limit = context.launcher, context.options.core_ping_limit
@@ -173,6 +185,20 @@ class Model:
             return []
         return list(block_keys(Scope.of(plan).narrowed(command), command.prompt, plan.block_size, most))
 
+    async def core_loads(self, adapter: AdapterPlan) -> None:
+        """Have the core of a running model load an adapter.
+
+        Raises:
+            BadModel: it could not.
+            Unavailable: CORE_RESTARTING.
+        """
+        await self._core.load_adapter(adapter)
+
+    def adapters_changed(self) -> None:
+        """Keep the adapters over restarts."""
+        self.kept_adapters = self.adapters.kept(self.config)
+        self._context.changed(self)
+
     def end(self, sequence: Sequence, reason: FinishReason) -> None:
         """End a sequence, if it still runs, and write its end record."""
         if self.outputs.finish(sequence, reason):
@@ -210,7 +236,9 @@ class Model:
     async def _install(self) -> None:
         self._report(ModelProgress(ModelPhase.READING))
         config, options, pools = self.config, self._context.options, self._context.pools
-        self.prepared = await pools.on_files(config.model_path, prepare, config, options, pools)
+        kept = self.kept_adapters
+        instead = None if kept is None else CallersAdapters(kept, self._context.callers)
+        self.prepared = await pools.on_files(config.model_path, prepare, config, options, pools, instead)
         self.effective = self.prepared.effective
         room = self.effective.config.lora_max_num or 0, self.effective.config.lora_max_rank or 0
         self.adapters = Adapters(self.name, self.prepared.adapters, *room)
@@ -248,6 +276,7 @@ class Model:
             self.outputs.finish(sequence, FinishReason.ERROR, f"its adapter was lost with the core: {text}")
         for name in self.adapters.drop(errors):
             _log.warning("adapter_lost: %s: %s", self.name, name)
+        self.adapters_changed()
 
     async def _stop(self) -> None:
         try:

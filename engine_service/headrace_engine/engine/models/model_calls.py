@@ -6,7 +6,7 @@ import secrets
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 
-from headrace_engine.config import ModelFormat, RuntimeConfig
+from headrace_engine.config import Adapter, ModelFormat, RuntimeConfig
 from headrace_engine.engine.config.field_checks import check_ids
 from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.engine.cores.core_link import CoreLauncher
@@ -17,7 +17,7 @@ from headrace_engine.engine.models.statistics_view import engine_stat
 from headrace_engine.engine.results.statistics import Clock
 from headrace_engine.engine.work.pools import WorkPools
 from headrace_engine.errors import Unavailable, quoted
-from headrace_engine.model_types import ModelDescription, ModelProgress, ModelView, SerializedModel
+from headrace_engine.model_types import AdapterView, ModelDescription, ModelProgress, ModelView, SerializedModel
 from headrace_engine.request_types import Chat, Detokenized, Tokenized
 from headrace_engine.stat_types import EngineStat
 
@@ -84,6 +84,23 @@ class ModelCalls:
     def watch_model(self, model_name: str) -> AsyncGenerator[ModelView, None]:
         """Yield the present view, then every change, until the model is released. "": all models, for ever."""
         return self._models.watch(model_name)
+
+    async def load_adapter(self, model_name: str, adapter: Adapter) -> AdapterView:
+        """Load an adapter of a model; the least recently used one that no request uses makes room.
+
+        Raises:
+            HeadraceError: as `AdapterVerbs.load`; NotFound: UNKNOWN_MODEL.
+        """
+        self._refuse_while_draining()
+        return await self._models.load_adapter(model_name, adapter)
+
+    async def unload_adapter(self, model_name: str, name: str) -> AdapterView:
+        """Unload an adapter that no request uses; return what it was."""
+        return await self._models.unload_adapter(model_name, name)
+
+    def list_adapters(self, model_name: str) -> list[AdapterView]:
+        """Return the adapters of a model, by name."""
+        return self._models.get(model_name).adapter_verbs.list()
 
     async def inspect_model(
         self,

@@ -18,7 +18,7 @@ from headrace_engine.engine.config.model_paths import ModelLocation, check_prefi
 from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.engine.config.runtime import check_config, effective_config
 from headrace_engine.engine.formats.formats import ResponseFormats
-from headrace_engine.engine.models.adapters import LoadedAdapter, check_rank, read_adapter
+from headrace_engine.engine.models.adapters import KeptAdapters, LoadedAdapter, check_rank, read_adapter
 from headrace_engine.engine.text.text import TextProcessor
 from headrace_engine.engine.work.pools import WorkPools
 from headrace_engine.errors import BadModel, FieldViolation, HeadraceError, InvalidArgument
@@ -42,7 +42,7 @@ class Prepared:
     Attributes:
         holes: ids below vocab_size that the tokenizer does not define.
         not_applied: warnings about fields of the model's generation_config.json that this build does not support.
-        adapters: those of the config.
+        adapters: those of the config, or those kept instead.
     """
 
     files: ModelFiles
@@ -64,11 +64,25 @@ class Prepared:
         return self.effective.config.max_length or self.files.spec.max_length
 
 
-def prepare(config: RuntimeConfig, options: EngineOptions, pools: WorkPools | None = None) -> Prepared:
+@dataclass(frozen=True, slots=True)
+class CallersAdapters:
+    """Adapters that callers have loaded since the install, and the options that bind them."""
+
+    kept: KeptAdapters
+    options: EngineOptions
+
+
+def prepare(
+    config: RuntimeConfig,
+    options: EngineOptions,
+    pools: WorkPools | None = None,
+    instead: CallersAdapters | None = None,
+) -> Prepared:
     """Read and check everything that is possible without loading weights.
 
     Args:
         pools: thread pools for the model's texts and formats; None: pools of its own.
+        instead: adapters instead of those of the config.
 
     Raises:
         BadModel: the files are missing, damaged or of an unsupported kind.
@@ -85,8 +99,12 @@ def prepare(config: RuntimeConfig, options: EngineOptions, pools: WorkPools | No
     files = files.with_rows(bundle.vocab_size)
     defaults, not_applied = model_defaults(files.generation, bundle.eos_ids)
     check_default_ids(defaults, files.spec.vocab_size, bundle.holes)
-    adapters = _read_adapters(config, files, options)
-    most, rank = room_for(config, [each.plan.rank for each in adapters])
+    if instead is None:
+        adapters = _read_adapters(config, files, options)
+        most, rank = room_for(config, [each.plan.rank for each in adapters])
+    else:
+        adapters = _read_kept(config, files, options, instead)
+        most, rank = room_for(config, [instead.kept.rank])
     effective_runtime = effective_config(replace(config, format=files.format, lora_max_num=most, lora_max_rank=rank))
     warnings = tuple(ConfigWarning("config.model_path", text) for text in (*files.warnings, *bundle.warnings))
     warnings += _kv_warnings(config, files)
@@ -114,6 +132,18 @@ def _read_adapters(config: RuntimeConfig, files: ModelFiles, options: EngineOpti
         found.append(read_adapter(adapter, index + 1, files.spec, options, prefix))
         if config.lora_max_rank is not None:
             check_rank(found[-1], config.lora_max_rank, prefix)
+    return tuple(found)
+
+
+def _read_kept(
+    config: RuntimeConfig, files: ModelFiles, options: EngineOptions, instead: CallersAdapters
+) -> tuple[LoadedAdapter, ...]:
+    """Read the adapters kept from before a restart; those that the config does not name are bound as callers are."""
+    found = []
+    for number, adapter in enumerate(instead.kept.loaded, start=1):
+        bounds = options if adapter in config.adapters else instead.options
+        found.append(read_adapter(adapter, number, files.spec, bounds, ""))
+        check_rank(found[-1], instead.kept.rank, "")
     return tuple(found)
 
 

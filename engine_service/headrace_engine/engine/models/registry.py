@@ -7,12 +7,13 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Sequence
 from dataclasses import replace
 
-from headrace_engine.config import RuntimeConfig
+from headrace_engine.config import Adapter, RuntimeConfig
 from headrace_engine.engine.config.hubs import check_hub
 from headrace_engine.engine.config.model_paths import MEMORY, check_path, resolve_roots
 from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.engine.config.runtime import check_config
 from headrace_engine.engine.cores.core_link import CoreLauncher
+from headrace_engine.engine.models.adapters import KeptAdapters
 from headrace_engine.engine.models.context import ModelContext
 from headrace_engine.engine.models.kept_models import KeptModels, Replaced
 from headrace_engine.engine.models.memory_models import MemoryModels
@@ -25,7 +26,7 @@ from headrace_engine.engine.models.watchers import Watchers
 from headrace_engine.engine.results.statistics import Clock, StepHistory
 from headrace_engine.engine.work.pools import WorkPools
 from headrace_engine.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, quoted
-from headrace_engine.model_types import ModelDescription, ModelState, ModelView
+from headrace_engine.model_types import AdapterView, ModelDescription, ModelState, ModelView
 from headrace_engine.result_types import FinishReason
 
 
@@ -38,7 +39,7 @@ class ModelRegistry:
         self._options = options
         self._memory = memory
         self._pools = pools
-        self._context = ModelContext(options, launcher, pools, clock, self._changed)
+        self._context = ModelContext(options, options, launcher, pools, clock, self._changed)
         self._operator_context = replace(self._context, options=replace(options, model_roots=None, hubs=None))
         self._declared: dict[str, RuntimeConfig] = {}
         resolve_roots(options)
@@ -128,6 +129,20 @@ class ModelRegistry:
             await asyncio.shield(release.leaving)
         return release.view
 
+    async def load_adapter(self, model_name: str, adapter: Adapter) -> AdapterView:
+        """Load an adapter of a model."""
+        return await self._after_change(self.get(model_name).adapter_verbs.load(adapter, self._options))
+
+    async def unload_adapter(self, model_name: str, name: str) -> AdapterView:
+        """Unload an adapter of a model."""
+        return await self._after_change(self.get(model_name).adapter_verbs.unload(name))
+
+    async def _after_change(self, verb: Awaitable[AdapterView]) -> AdapterView:
+        try:
+            return await verb
+        finally:
+            await self._kept.saved()
+
     async def _after(self, model: Model, verb: Awaitable[None]) -> ModelView:
         """Await a verb, and its change on disk even if it failed; return the view."""
         try:
@@ -173,7 +188,7 @@ class ModelRegistry:
             await self._pools.on_files(config.model_path, check_model, config, self._operator_context.options)
         kept, replaced = self._kept.open(declared)
         for saved in kept:
-            model = self._new(saved.config, by_operator=saved.by_operator)
+            model = self._new(saved.config, by_operator=saved.by_operator, adapters=saved.adapters)
             if saved.wanted is ModelState.RUNNING:
                 model.wanted = ModelState.RUNNING
         for model in self.all():
@@ -209,11 +224,11 @@ class ModelRegistry:
         self._save()
         return model
 
-    def _new(self, config: RuntimeConfig, *, by_operator: bool) -> Model:
+    def _new(self, config: RuntimeConfig, *, by_operator: bool, adapters: KeptAdapters | None = None) -> Model:
         name = config.model_name
         self._releases.forget(name)
         context = self._operator_context if by_operator else self._context_of(config)
-        model = self._models[name] = Model(config, context, self._histories[name])
+        model = self._models[name] = Model(config, context, self._histories[name], adapters)
         return model
 
     def _context_of(self, config: RuntimeConfig) -> ModelContext:
@@ -249,4 +264,7 @@ class ModelRegistry:
         self._save()
 
     def _save(self) -> None:
-        self._kept.keep(SavedModel(model.config, model.wanted, model.by_operator) for model in self._models.values())
+        self._kept.keep(
+            SavedModel(model.config, model.wanted, model.by_operator, model.kept_adapters)
+            for model in self._models.values()
+        )

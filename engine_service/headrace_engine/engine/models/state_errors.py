@@ -44,6 +44,12 @@ def starting(name: str, state: ModelState) -> Unavailable:
     return Unavailable(text, reason="MODEL_STARTING", retry_after=1.0, metadata={"model_name": name})
 
 
+def core_restarting(name: str) -> Unavailable:
+    """Return the error for a call to a model whose core was lost: a retry will succeed."""
+    text = f"the core of model {quoted(name)} is being restarted"
+    return Unavailable(text, reason="CORE_RESTARTING", retry_after=1.0, metadata={"model_name": name})
+
+
 def way_out(state: ModelState, failure: HeadraceError | None) -> str:
     """Return text to follow "model is FAILED" and the like: what to do or wait for; "": nothing."""
     if state is ModelState.FAILED:

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from headrace_engine.config import RuntimeConfig
+from headrace_engine.engine.models.adapters import KeptAdapters
 from headrace_engine.errors import FailedPrecondition
 from headrace_engine.model_types import ModelState
 from headrace_engine.regular_files import create_regular, is_there, read_regular
@@ -28,11 +29,13 @@ class SavedModel:
 
     Attributes:
         by_operator: the operator chose its path, which need not lie in a model root.
+        adapters: instead of those of its config, where calls have changed them.
     """
 
     config: RuntimeConfig
     wanted: ModelState
     by_operator: bool = False
+    adapters: KeptAdapters | None = None
 
 
 class StateStore:

@@ -13,7 +13,7 @@ from hashlib import sha256
 from headrace_engine.engine.config.generation import Generation
 from headrace_engine.engine.models.model import Model
 from headrace_engine.engine.models.prepare import Prepared
-from headrace_engine.engine.models.state_errors import starting, why_not_running
+from headrace_engine.engine.models.state_errors import core_restarting, starting, why_not_running
 from headrace_engine.engine.requests.awaited_starts import AwaitedStarts
 from headrace_engine.engine.requests.forecast import check_deadline, work_of
 from headrace_engine.engine.requests.overload import Arrival, check_queue, time_to_budget
@@ -35,7 +35,7 @@ from headrace_engine.engine.results.budget import Need, Reservations
 from headrace_engine.engine.results.pooled_states import PooledStates
 from headrace_engine.engine.results.prompt_log import PromptLog, prompt_log_bytes
 from headrace_engine.engine.results.statistics import Clock, SequenceTimes
-from headrace_engine.errors import FailedPrecondition, InvalidArgument, Unavailable, quoted
+from headrace_engine.errors import FailedPrecondition, InvalidArgument, quoted
 from headrace_engine.model_types import ModelState
 from headrace_engine.request_types import AcceptedRequest, Pooling, StartRequest
 from headrace_engine.result_types import FinishReason
@@ -159,7 +159,7 @@ class Admission:
             accepted = self._accepted(start.request, resolved, reserved.ahead)
             common = message(resolved.prompt.ids, generation, resolved.rules, resolved.guided)
             if generation.effective.lora_name:  # It may have been unloaded in the meantime.
-                adapter = model.adapters.find(generation.effective.lora_name)
+                adapter = model.adapters.use(generation.effective.lora_name)
                 accepted = replace(accepted, adapter_digest=adapter.digest)
                 common = replace(common, adapter=adapter.plan.number, adapter_digest=adapter.digest)
             prompt = None
@@ -225,9 +225,7 @@ def _prepared(model: Model) -> Prepared:
     if model.serving and model.prepared is not None:
         return model.prepared
     if model.state is ModelState.RUNNING:
-        text = f"the core of model {quoted(model.name)} is being restarted"
-        metadata = {"model_name": model.name}
-        raise Unavailable(text, reason="CORE_RESTARTING", retry_after=1.0, metadata=metadata)
+        raise core_restarting(model.name)
     if model.coming:
         raise starting(model.name, model.state)
     raise FailedPrecondition(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace_proto.v1.model_pb2 import ModelInfo
+from headrace_proto.v1.model_pb2 import AdapterInfo, ModelInfo
 
 from headrace_engine.errors import NotFound
-from headrace_engine.model_types import ModelView
-from headrace_engine.service.convert.results import MODEL
+from headrace_engine.model_types import AdapterView, ModelView
+from headrace_engine.service.convert.results import ADAPTER, MODEL
 from headrace_engine.service.convert.status import fill_status
 
 
@@ -35,6 +35,16 @@ def model_infos(view: ModelView, engine_ids: Sequence[str]) -> list[ModelInfo]:
     """Return the model on each engine addressed: this one, and a failure for each other name."""
     strangers = [each for each in dict.fromkeys(engine_ids) if each != view.engine]
     return [MODEL.to_wire(view), *(_stranger(view, each) for each in strangers)]
+
+
+def adapter_infos(view: AdapterView, engine_ids: Sequence[str]) -> list[AdapterInfo]:
+    """Return an adapter on each engine addressed: this one, and a failure for each other name."""
+    infos = [ADAPTER.to_wire(view)]
+    for named in dict.fromkeys(engine_ids):
+        if named != view.engine:
+            infos.append(AdapterInfo(model_name=view.model_name, engine=named))
+            fill_status(unknown_engine(view.engine, named), infos[-1].failure)
+    return infos
 
 
 def _stranger(view: ModelView, named: str) -> ModelInfo:

@@ -24,6 +24,7 @@ EFFECTIVE_CONFIG = Codec(
     model_types.EffectiveConfig, runtime_pb2.EffectiveConfig, RUNTIME_CONFIG, GENERATION_CONFIG, WARNING
 )
 MODEL = Codec(model_types.ModelView, model_pb2.ModelInfo, PROGRESS, EFFECTIVE_CONFIG, failure=_ERROR)
+ADAPTER = Codec(model_types.AdapterView, model_pb2.AdapterInfo)
 SERIALIZED = Codec(model_types.SerializedModel, model_service_pb2.SerializedModel)
 DESCRIPTION = Codec(model_types.ModelDescription, model_pb2.ModelDescription, GENERATION_CONFIG, refusal=_ERROR)
 

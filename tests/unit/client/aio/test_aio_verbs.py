@@ -17,6 +17,7 @@ from support.scripted.wire_samples import HANDLE, accepted, ended, ended_info, g
 
 IDS = [5, 6, 7]
 INFO = model_pb2.ModelInfo(model_name="smol", engine="e1", state=model_pb2.MODEL_STATE_RUNNING)
+ADAPTER = model_pb2.AdapterInfo(model_name="smol", engine="e1", name="a", digest="00", rank=4)
 MESSAGES = [{"role": "user", "content": "Hi"}]
 
 VERBS: list[tuple[str, tuple[Any, ...], dict[str, Any], Any]] = [
@@ -24,6 +25,9 @@ VERBS: list[tuple[str, tuple[Any, ...], dict[str, Any], Any]] = [
     ("start_model", ("smol",), {"engine_ids": ["e1"]}, model.StartModelResponse(engines=[INFO])),
     ("stop_model", ("smol",), {"no_wait": True}, model.StopModelResponse(engines=[INFO])),
     ("release_model", ("smol",), {}, model.ReleaseModelResponse(engines=[INFO])),
+    ("load_adapter", ("smol", "a", "x/a"), {}, model.LoadAdapterResponse(engines=[ADAPTER])),
+    ("unload_adapter", ("smol", "a"), {"engine_ids": ["e1"]}, model.UnloadAdapterResponse(engines=[ADAPTER])),
+    ("list_adapters", ("smol",), {}, model.ListAdaptersResponse(adapters=[ADAPTER])),
     ("get_model", ("smol",), {}, model.GetModelResponse(engines=[INFO])),
     ("list_models", (), {"engine_ids": ["e1"]}, model.ListModelsResponse(models=[INFO])),
     ("inspect_model", ("a/b",), {"revision": "main"}, model.InspectModelResponse(engine="e1")),

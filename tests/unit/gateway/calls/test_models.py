@@ -7,9 +7,9 @@ import asyncio
 import grpc
 import pytest
 from headrace_proto.v1 import model_service_pb2 as wire
-from support.scripted.engine_answers import INITIAL, RELEASED, RUNNING, STOPPED, refuse
+from support.scripted.engine_answers import INITIAL, RELEASED, RUNNING, STOPPED
 from unit.gateway.conftest import until
-from unit.gateway.failures import carried, failing
+from unit.gateway.failures import carried, failing, fails
 
 UNSPECIFIED = 0
 
@@ -41,13 +41,6 @@ def start(**more):
 
 def states(infos):
     return {info.engine: info.state for info in infos}
-
-
-def fails(code, reason, message=""):
-    async def script(request, context):
-        await refuse(context, code, reason, message=message)
-
-    return script
 
 
 async def test_a_verb_goes_to_every_engine_named_as_in_the_list(front, first, second):
