@@ -68,7 +68,7 @@ def test_rows_of_several_adapters_compute_as_alone(kind: str, tiny_llama: Path, 
     chosen = (1, 2, 0, 1, 2)
     with opened(kind, tiny_llama) as (lanes, table):
         for number, path in enumerate(adapters, 1):
-            table.load(adapter_plan(number, path, spec_of(tiny_llama)))
+            table.read(adapter_plan(number, path, spec_of(tiny_llama)))()
         together, alone = ([], [])
         for found in (together, alone):
             for prompt, number in zip(PROMPTS, chosen, strict=True):
@@ -88,7 +88,7 @@ def test_an_adapter_takes_the_place_of_another(kind: str, tiny_llama: Path, adap
     spec = spec_of(tiny_llama)
     with opened(kind, tiny_llama) as (lanes, table):
         for path in (adapters[1], adapters[0], adapters[1]):
-            table.load(adapter_plan(2, path, spec))
+            table.read(adapter_plan(2, path, spec))()
             lane = lanes.add(PROMPTS[0], new_tokens=COUNT)
             lane.adapter = 2
             lanes.greedy([lane], COUNT)
@@ -102,7 +102,7 @@ def test_adapters_of_every_layout(kind: str, name: str, tmp_path: Path) -> None:
     patterns = {"rank_pattern": {"layers.0.self_attn.o_proj": 2}, "alpha_pattern": {"o_proj": 3}}
     adapter = make_tiny_adapter(tmp_path / "adapter", model, target_modules="all-linear", **patterns)
     with opened(kind, model) as (lanes, table):
-        table.load(adapter_plan(1, adapter, spec_of(model)))
+        table.read(adapter_plan(1, adapter, spec_of(model)))()
         changed, plain = (lanes.add(PROMPTS[0], new_tokens=COUNT) for _ in range(2))
         changed.adapter = 1
         lanes.greedy([changed, plain], COUNT)
@@ -116,7 +116,7 @@ def test_an_adapter_of_peft_for_a_gguf_model(kind: str, tmp_path: Path) -> None:
     adapter = make_tiny_adapter(tmp_path / "adapter", source)
     model = make_tiny_gguf(tmp_path / "model.gguf", source)
     with opened(kind, model) as (lanes, table):
-        table.load(adapter_plan(1, adapter, spec_of(model)))
+        table.read(adapter_plan(1, adapter, spec_of(model)))()
         lane = lanes.add(PROMPTS[0], new_tokens=COUNT)
         lane.adapter = 1
         lanes.greedy([lane], COUNT)
@@ -128,4 +128,4 @@ def test_an_adapter_that_has_changed_is_refused(kind: str, tiny_llama: Path, tmp
     plan = adapter_plan(1, adapter, spec_of(tiny_llama))
     make_tiny_adapter(tmp_path, tiny_llama, seed=2)
     with opened(kind, tiny_llama) as (_, table), pytest.raises(BadModel, match="has changed since it was loaded"):
-        table.load(plan)
+        table.read(plan)()
