@@ -14,6 +14,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,6 +36,8 @@ _ENUM = re.compile(r"typedef enum Core(\w+) \{ ([^{}]*?),? \} Core\1;")
 _STRUCT = re.compile(r"typedef struct Core(\w+) \{ ([^{}]*) \} Core\1;")
 _OPAQUE = re.compile(r"typedef struct Core(\w+) Core\1;")
 _FUNCTION = re.compile(r'__attribute__\(\(visibility\("default"\)\)\) (\w[\w ]*\**) ?(core_\w+)\(([^()]*)\);')
+_DESCRIBED = re.compile(r"^/\*((?:(?!\*/)[\s\S])*)\*/\ntypedef (?:enum|struct) Core(\w+) \{", re.MULTILINE)
+_SENTENCE = re.compile(r"(?<=[\w\])])\. (?=[A-Z])")
 _STATUS = "typedef int32_t CoreStatus;"
 _DECLARED = re.compile(r"(?:const )?(\w+) ?(\**) ?(\w*)(?:\[(\d+)\])?")
 _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -86,6 +89,15 @@ def read(text: str) -> Declared:
     if left := re.search(r"[^;]*\b(Core|CORE_|core_)\w+[^;]*;", rest):
         raise Unreadable(f"no enum, struct or function as they are read here: {left[0].strip()}")
     return Declared(enums, structs, functions)
+
+
+def descriptions(text: str) -> dict[str, str]:
+    """Return the first sentence of the comment above each enum and struct of a header, by name without "Core"."""
+    return {name: _SENTENCE.split(_flat(comment))[0].rstrip(".") + "." for comment, name in _DESCRIBED.findall(text)}
+
+
+def _flat(comment: str) -> str:
+    return " ".join(line.strip().removeprefix("*").strip() for line in comment.splitlines()).strip()
 
 
 def _constants(enum: str, body: str) -> dict[str, int]:
@@ -145,15 +157,21 @@ def _type_of_parameter(field: Field, structs: dict[str, list[Field]]) -> str:
     return _NUMBERS[field.type]
 
 
-def module_of(headers: dict[str, Declared]) -> str:
-    """Return the Python module without its head."""
+def _docstring(name: str, described: dict[str, str]) -> str:
+    """Return the docstring of a class: "Core" and its name, and what the header says of it."""
+    text = f'"""Core{name}: {described[name]}' if name in described else f'"""Core{name}.'
+    return "\n".join(textwrap.wrap(f'{text}"""', 120, initial_indent="    ", subsequent_indent="    "))
+
+
+def module_of(headers: dict[str, Declared], described: dict[str, str]) -> str:
+    """Return the Python module without its head, with docstrings from the descriptions of enums and structs."""
     enums, structs = _merged(list(headers.values()))
     lines = []
     for name, constants in enums.items():
-        lines += ["", "", f"class {name}(IntEnum):", f'    """Core{name}."""', ""]
+        lines += ["", "", f"class {name}(IntEnum):", _docstring(name, described), ""]
         lines += [f"    {constant} = {value}" for constant, value in constants.items()]
     for name, fields in structs.items():
-        lines += ["", "", f"class {name}(Structure):", f'    """Core{name}."""', ""]
+        lines += ["", "", f"class {name}(Structure):", _docstring(name, described), ""]
         lines += ["    __slots__ = ()", "    _fields_ = ("]
         lines += [f'        ("{field.name}", {_type_of_field(field, structs)}),' for field in fields]
         lines += ["    )"]
@@ -214,11 +232,12 @@ def main() -> None:
     compiler, module, *sources = sys.argv[1:]
     folder = Path(__file__).parent
     try:
-        body = module_of({name: read(preprocessed(compiler, folder / name)) for name in HEADERS})
+        headers = {name: read(preprocessed(compiler, folder / name)) for name in HEADERS}
+        digest = hashlib.sha256(module_of(headers, {}).encode()).hexdigest()[:16]
     except Unreadable as error:
         raise SystemExit(f"abi.py: {error}") from error
-    digest = hashlib.sha256(body.encode()).hexdigest()[:16]
-    text = head_of(digest) + body
+    described = {name: text for each in folder.glob("core*.h") for name, text in descriptions(each.read_text()).items()}
+    text = head_of(digest) + module_of(headers, described)
     _write(Path(module), text)
     for source in sources:
         _write(Path(source), source_of(text, digest))

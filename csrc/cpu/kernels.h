@@ -86,7 +86,7 @@ struct Step {
 struct Thread {
   int32_t number;
   int32_t node;
-  std::byte* room;     // scratch, aligned to 64; persists between jobs of one phase
+  std::byte* scratch;  // aligned to 64; persists between jobs of one phase
   bool begun = false;  // this thread has run jobs of this phase before
 };
 
@@ -106,9 +106,9 @@ struct Phase {
 struct Kernel {
   static constexpr int kPhases = 7;
   Phase phases[kPhases];
-  // Return the bytes of Step::shared and of Thread::room for the largest batch; null: none.
+  // Return the bytes of Step::shared and of Thread::scratch for the largest batch; null: none.
   int64_t (*shared_bytes)(const void* op, const CoreShape& shape, int32_t threads);
-  int64_t (*room_bytes)(const void* op, const CoreShape& shape, int32_t threads);
+  int64_t (*scratch_bytes)(const void* op, const CoreShape& shape, int32_t threads);
 };
 
 // One kernel per op, which takes the op as recorded.

@@ -109,8 +109,8 @@ void put_token(const CoreShape& shape, std::byte* page, int64_t token, const flo
   }
 }
 
-// room: scratch for two heads.
-void rope_append_row(const CoreRopeAppend& op, const Step& step, int64_t row, float* room) {
+// scratch: for two heads.
+void rope_append_row(const CoreRopeAppend& op, const Step& step, int64_t row, float* scratch) {
   const CoreShape& shape = *step.shape;
   const bool rotates = shape.kv == CORE_KV_UINT4;
   const int64_t dim = shape.head_dim, position = step.positions[row];
@@ -128,13 +128,13 @@ void rope_append_row(const CoreRopeAppend& op, const Step& step, int64_t row, fl
   const int64_t block = sequence.blocks[position / shape.block_size], slot = position % shape.block_size;
   for (int64_t head = 0; head < shape.kv_heads; head++) {
     const float* value = v + head * dim;
-    turn_head(op, op.k_norm, position, k + head * dim, room, dim);
+    turn_head(op, op.k_norm, position, k + head * dim, scratch, dim);
     if (rotates) {
-      hadamard(room, 1.0f, room, dim);
-      hadamard(value, 1.0f, room + dim, dim);
-      value = room + dim;
+      hadamard(scratch, 1.0f, scratch, dim);
+      hadamard(value, 1.0f, scratch + dim, dim);
+      value = scratch + dim;
     }
-    put_token(shape, step.kv.page(op.layer, block, head, slot), slot % kPageTokens, room, value);
+    put_token(shape, step.kv.page(op.layer, block, head, slot), slot % kPageTokens, scratch, value);
   }
 }
 
@@ -144,12 +144,12 @@ int64_t rope_append_jobs(const void*, const Step& step) {
 
 void rope_append(const void* data, const Step& step, int64_t first, int64_t last, Thread& thread) {
   for (int64_t row = first; row < last; row++) {
-    rope_append_row(*static_cast<const CoreRopeAppend*>(data), step, row, reinterpret_cast<float*>(thread.room));
+    rope_append_row(*static_cast<const CoreRopeAppend*>(data), step, row, reinterpret_cast<float*>(thread.scratch));
   }
 }
 
-int64_t rope_append_room(const void*, const CoreShape& shape, int32_t) {
+int64_t rope_append_scratch(const void*, const CoreShape& shape, int32_t) {
   return 2 * shape.head_dim * 4;
 }
 
-const Kernel rope_append_kernel = {{{rope_append_jobs, rope_append}, {}}, nullptr, rope_append_room};
+const Kernel rope_append_kernel = {{{rope_append_jobs, rope_append}, {}}, nullptr, rope_append_scratch};

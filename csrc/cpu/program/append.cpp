@@ -50,5 +50,6 @@ void CoreProgram::append(const core::Op& op, const core::Kernel& kernel) {
   const void* data = ops.back().data();
   if (kernel.shared_bytes != nullptr)
     shared_bytes = std::max(shared_bytes, kernel.shared_bytes(data, shape, cpu.pool.size()));
-  if (kernel.room_bytes != nullptr) room_bytes = std::max(room_bytes, kernel.room_bytes(data, shape, cpu.pool.size()));
+  if (kernel.scratch_bytes != nullptr)
+    scratch_bytes = std::max(scratch_bytes, kernel.scratch_bytes(data, shape, cpu.pool.size()));
 }

@@ -52,7 +52,7 @@ struct CoreProgram {
   const CoreShape shape;
   std::vector<core::RecordedOp> ops;
   int64_t shared_bytes = 0;
-  int64_t room_bytes = 0;  // scratch of one thread
+  int64_t scratch_bytes = 0;  // of one thread
   core::KvPool kv;
   core::Memory memory;  // workspace, tables of the batch, shared scratch, scratch of each thread
 

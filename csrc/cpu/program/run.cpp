@@ -17,7 +17,7 @@ int64_t up_to_line(int64_t bytes) {
 
 // Offsets in the memory of a program.
 struct Places {
-  int64_t positions, sequence, first_row, tiles, adapted, adapter_tiles, shared, rooms, room_bytes, end;
+  int64_t positions, sequence, first_row, tiles, adapted, adapter_tiles, shared, scratch, scratch_bytes, end;
 
   Places(const CoreProgram& program)
       : positions(up_to_line(program.shape.workspace * int64_t{sizeof(float)})),
@@ -27,9 +27,9 @@ struct Places {
         adapted(tiles + up_to_line(program.shape.max_tokens * int64_t{sizeof(QueryTile)})),
         adapter_tiles(adapted + up_to_line(adapted_tokens(program) * int64_t{sizeof(int32_t)})),
         shared(adapter_tiles + up_to_line(adapted_tokens(program) * int64_t{sizeof(AdapterTile)})),
-        rooms(shared + up_to_line(program.shared_bytes)),
-        room_bytes(kLine + up_to_line(program.room_bytes)),
-        end(rooms + program.cpu.pool.size() * room_bytes) {}
+        scratch(shared + up_to_line(program.shared_bytes)),
+        scratch_bytes(kLine + up_to_line(program.scratch_bytes)),
+        end(scratch + program.cpu.pool.size() * scratch_bytes) {}
 
  private:
   static int64_t adapted_tokens(const CoreProgram& program) {
@@ -130,7 +130,7 @@ class Replay {
   void run(int64_t first, int64_t last, int32_t number) const {
     int64_t& begun = phase_begun(number);
     const int32_t node = program_.cpu.pool.node_of(number);
-    Thread thread{number, node, room(number) + kLine, begun == phase_};
+    Thread thread{number, node, scratch(number) + kLine, begun == phase_};
     begun = phase_;
     current().run(op(), step_, first_[node] + first, first_[node] + last, thread);
   }
@@ -159,8 +159,10 @@ class Replay {
   }
 
   // The scratch of a thread begins with the number of the phase whose jobs it last ran.
-  std::byte* room(int32_t thread) const { return program_.memory.get() + places_.rooms + thread * places_.room_bytes; }
-  int64_t& phase_begun(int32_t thread) const { return *reinterpret_cast<int64_t*>(room(thread)); }
+  std::byte* scratch(int32_t thread) const {
+    return program_.memory.get() + places_.scratch + thread * places_.scratch_bytes;
+  }
+  int64_t& phase_begun(int32_t thread) const { return *reinterpret_cast<int64_t*>(scratch(thread)); }
 
   CoreProgram& program_;
   const Places places_;

@@ -29,7 +29,7 @@ def maker() -> Any:
 def made(maker: Any, header: str) -> dict[str, Any]:
     """The names of the module that is made of a header's text."""
     names: dict[str, Any] = {}
-    body = maker.module_of({"one.h": maker.read(" ".join(header.split()))})
+    body = maker.module_of({"one.h": maker.read(" ".join(header.split()))}, maker.descriptions(header))
     exec(maker.head_of("0") + body, names)
     return names
 
@@ -65,6 +65,19 @@ def test_structs_enums_and_functions_become_those_of_ctypes(maker: Any) -> None:
             "core_text": (ctypes.c_char_p, ()),
         }
     }
+
+
+def test_comments_above_enums_and_structs_are_docstrings(maker: Any) -> None:
+    names = made(
+        maker,
+        "/* Codes of a row, 0 ... 15.\n * Zero is the lowest. */\n"
+        "typedef enum CoreCodes { CORE_MOST = 15, } CoreCodes;\n"
+        "/* Not of what follows. */\n\ntypedef struct CorePart { double size; } CorePart;\n"
+        f"/* {'long ' * 30}*/\ntypedef struct CoreWhole {{ int32_t size; }} CoreWhole;\n",
+    )
+    assert names["Codes"].__doc__ == "CoreCodes: Codes of a row, 0 ... 15."
+    assert names["Part"].__doc__ == "CorePart."
+    assert names["Whole"].__doc__.split() == ["CoreWhole:", *["long"] * 29, "long."]
 
 
 def test_a_field_that_there_is_not_cannot_be_set() -> None:

@@ -106,10 +106,10 @@ void mix_pages(const Attend& job, const std::byte* const* pages, int64_t count) 
 
 // Return a copy of a page's values with zeros in slots from `used` on, which were never written and may be NaN.
 template <typename Pages>
-const std::byte* without_unused(const std::byte* values, int64_t dim, int64_t used, float* room) {
+const std::byte* without_unused(const std::byte* values, int64_t dim, int64_t used, float* scratch) {
   constexpr int64_t kTogether = Pages::kBytes == 2 ? 2 : 1;
   const int64_t bytes = kPageTokens * dim * Pages::kBytes;
-  auto* copy = reinterpret_cast<std::byte*>(room);
+  auto* copy = reinterpret_cast<std::byte*>(scratch);
   __builtin_memcpy(copy, values, static_cast<size_t>(bytes));
   for (int64_t token = used; token < kPageTokens; token++) {
     for (int64_t d = 0; d < dim; d++) {
@@ -129,8 +129,8 @@ void attend_pages(const Attend& job, int64_t first, int64_t tokens, const std::b
   const std::byte* values[kBlockPages];
   for (int64_t p = 0; p < count; p++) values[p] = keys[p] + kPageTokens * job.dim * Pages::kBytes;
   if (used != 0) {
-    float* room = job.pages + 2 * kBlockPages * kPageTokens * job.dim;
-    values[count - 1] = without_unused<Pages>(values[count - 1], job.dim, used, room);
+    float* scratch = job.pages + 2 * kBlockPages * kPageTokens * job.dim;
+    values[count - 1] = without_unused<Pages>(values[count - 1], job.dim, used, scratch);
   }
   score_pages<Pages>(job, keys, count);
   for (int64_t q = 0; q < job.num_queries(); q++) weigh(job, q, first, tokens);
@@ -147,9 +147,9 @@ void attend_block(const Attend& job, int64_t first, int64_t tokens) {
     std::byte* page = job.step.kv.page(job.op.layer, block, job.head, at % shape.block_size);
     keys[p] = page;
     if (kv == CORE_KV_INT8 || kv == CORE_KV_UINT4) {
-      float* room = job.pages + 2 * p * kPageTokens * job.dim;
-      expand_page(page, kv, job.dim, room, room + kPageTokens * job.dim);
-      keys[p] = reinterpret_cast<const std::byte*>(room);
+      float* scratch = job.pages + 2 * p * kPageTokens * job.dim;
+      expand_page(page, kv, job.dim, scratch, scratch + kPageTokens * job.dim);
+      keys[p] = reinterpret_cast<const std::byte*>(scratch);
     }
   }
   if (kv == CORE_KV_BFLOAT16) return attend_pages<PairPages>(job, first, tokens, keys);

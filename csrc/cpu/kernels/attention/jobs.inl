@@ -55,7 +55,7 @@ int64_t attention_shared(const void*, const CoreShape& shape, int32_t threads) {
   return tiles * shape.kv_heads * parts_of(shape.max_positions) * partial_floats(shape) * 4;
 }
 
-int64_t attention_room(const void*, const CoreShape& shape, int32_t) {
+int64_t attention_scratch(const void*, const CoreShape& shape, int32_t) {
   const int64_t queries = most_queries(shape), dim = shape.head_dim;
   const int64_t pages = (2 * kBlockPages + 1) * kPageTokens * dim;
   return (4 * queries * up_to(dim, 32) + queries * kBlockTokens + pages + 4 * queries) * 4 + 6 * 64;
@@ -66,8 +66,8 @@ Attend attend_job(const CoreAttention& op, const Step& step, int64_t tile_number
   const QueryTile& tile = step.tiles[tile_number];
   const CoreSequence& sequence = step.batch->sequences[tile.sequence];
   const int64_t queries = most_queries(shape), dim = shape.head_dim;
-  float* at = reinterpret_cast<float*>(thread.room);
-  float* query_room = at;
+  float* at = reinterpret_cast<float*>(thread.scratch);
+  float* query_scratch = at;
   at += queries * dim;
   auto* pairs = reinterpret_cast<BFloat16*>(at);
   at += queries * up_to(dim, 32);
@@ -87,7 +87,7 @@ Attend attend_job(const CoreAttention& op, const Step& step, int64_t tile_number
           sequence.start + tile.first,
           tile.count,
           row,
-          query_room,
+          query_scratch,
           in_tiles(shape) ? pairs : nullptr,
           scores,
           at,
@@ -156,4 +156,5 @@ void join_parts(const void* data, const Step& step, int64_t first, int64_t last,
   }
 }
 
-const Kernel attention_kernel = {{{attention_jobs, attention}, {join_jobs, join_parts}}, attention_shared, attention_room};
+const Kernel attention_kernel = {
+    {{attention_jobs, attention}, {join_jobs, join_parts}}, attention_shared, attention_scratch};

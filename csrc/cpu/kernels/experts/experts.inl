@@ -54,7 +54,7 @@ void multiply_gates(const void* data, const Step& step, int64_t first, int64_t l
   const auto run = [&](const CoreExpert& expert, int64_t tile, const SlotGroup& group) {
     const TileJob gate = {expert.gate, nullptr, tile, group.first, group.last};
     const TileJob up = {expert.up, nullptr, tile, group.first, group.last};
-    run_gated(gate, up, op.activation, slots.gated, slots.x, rows, thread.room, shape);
+    run_gated(gate, up, op.activation, slots.gated, slots.x, rows, thread.scratch, shape);
   };
   for_tiles(op, step, slots, op.experts->gate, first, last, thread.node, run);
   release_tiles(shape);
@@ -87,7 +87,7 @@ void multiply_down(const void* data, const Step& step, int64_t first, int64_t la
   TileShape shape;
   const auto run = [&](const CoreExpert& expert, int64_t tile, const SlotGroup& group) {
     const TileJob down = {expert.down, nullptr, tile, group.first, group.last};
-    run_job(down, slots.inner, rows, down.places(slots.outs, op.x.width), thread.room, shape);
+    run_job(down, slots.inner, rows, down.places(slots.outs, op.x.width), thread.scratch, shape);
   };
   for_tiles(op, step, slots, op.experts->down, first, last, thread.node, run);
   release_tiles(shape);
@@ -139,7 +139,7 @@ int64_t experts_shared(const void* data, const CoreShape& shape, int32_t) {
   return few > many ? few : many;
 }
 
-int64_t experts_room(const void*, const CoreShape&, int32_t) {
+int64_t experts_scratch(const void*, const CoreShape&, int32_t) {
   return kPieceBegin + kPieceBytes;
 }
 
@@ -151,4 +151,4 @@ const Kernel experts_kernel = {{{route_jobs, route},
                                 {nullptr, multiply_down, down_jobs},
                                 {sum_jobs, sum_rows}},
                                experts_shared,
-                               experts_room};
+                               experts_scratch};

@@ -83,11 +83,11 @@ void add_products_of(const std::byte* products, const Affine (&affine)[4], const
   }
 }
 
-// Inputs begin ... begin + inputs - 1 of a group times all rows. room: scratch for a block of products, and for codes
+// Inputs begin ... begin + inputs - 1 of a group times all rows. scratch: for a block of products, and for codes
 // as bytes.
 template <int kPlanes>
 void add_piece_codes(const Tile& tile, const Rows& rows, int64_t group, int64_t begin, int64_t inputs, int64_t first,
-                     int64_t last, float* sums, std::byte* room) {
+                     int64_t last, float* sums, std::byte* scratch) {
   constexpr int64_t kBlock = kTileRows / kPlanes;
   const WeightLayout& layout = *tile.layout;
   const std::byte* data = tile.data + group * layout.group_bytes;
@@ -95,8 +95,8 @@ void add_piece_codes(const Tile& tile, const Rows& rows, int64_t group, int64_t 
   const std::byte* codes = data + bytes_before;
   const bool halves = tile.weight->format == CORE_FORMAT_INT4;
   if (halves) {
-    split_halves(codes, inputs, tile.ahead, room + kProductBytes);
-    codes = room + kProductBytes;
+    split_halves(codes, inputs, tile.ahead, scratch + kProductBytes);
+    codes = scratch + kProductBytes;
   }
   const Affine affine[4] = {{*tile.weight, layout, data, 0},
                             {*tile.weight, layout, data, 1},
@@ -105,34 +105,34 @@ void add_piece_codes(const Tile& tile, const Rows& rows, int64_t group, int64_t 
   for (int64_t row = first; row < last; row += kBlock) {
     const int64_t count = last - row < kBlock ? last - row : kBlock;
     const int8_t* x = rows.planes.codes + row * kPlanes * rows.padded + input;
-    multiply_codes(codes, x, rows.padded, inputs, !halves && row == first, room);
+    multiply_codes(codes, x, rows.padded, inputs, !halves && row == first, scratch);
     float x_sums[kBlock];
     for (int64_t r = 0; r < count; r++) x_sums[r] = group_sum(rows.planes, rows.padded, row + r, input, inputs);
-    add_products_of<kPlanes>(room, affine, x_sums, count, sums + (row - first) * kTileOutputs);
+    add_products_of<kPlanes>(scratch, affine, x_sums, count, sums + (row - first) * kTileOutputs);
   }
 }
 
 template <int kPlanes>
-void add_codes(const Tile& tile, const Rows& rows, int64_t first, int64_t last, float* sums, std::byte* room) {
+void add_codes(const Tile& tile, const Rows& rows, int64_t first, int64_t last, float* sums, std::byte* scratch) {
   const int64_t group = tile.layout->group;
   for (int64_t g = 0; g < tile.layout->groups; g++) {
     for (int64_t begin = 0; begin < group; begin += kCodePiece) {
       const int64_t inputs = group - begin < kCodePiece ? group - begin : kCodePiece;
-      add_piece_codes<kPlanes>(tile, rows, g, begin, inputs, first, last, sums, room);
+      add_piece_codes<kPlanes>(tile, rows, g, begin, inputs, first, last, sums, scratch);
     }
   }
 }
 
 // sums [rows][64] = the tile's products with rows first ... last - 1. Rows of codes beyond the last are undefined.
-void code_tile(const Tile& tile, const Rows& rows, int64_t first, int64_t last, float* sums, std::byte* room,
+void code_tile(const Tile& tile, const Rows& rows, int64_t first, int64_t last, float* sums, std::byte* scratch,
                TileShape& shape) {
   const int64_t codes = (last - first) * rows.planes.count, group = tile.layout->group;
   configure_tiles(shape, rows_of_tile(codes), group < kMostDepth ? group : kMostDepth);
   __builtin_memset(sums, 0, static_cast<size_t>((last - first) * kTileOutputs) * sizeof(float));
   if (rows.planes.count == 2) {
-    add_codes<2>(tile, rows, first, last, sums, room);
+    add_codes<2>(tile, rows, first, last, sums, scratch);
   } else {
-    add_codes<1>(tile, rows, first, last, sums, room);
+    add_codes<1>(tile, rows, first, last, sums, scratch);
   }
   scale_rows(rows.planes, first, last, sums);
 }

@@ -37,13 +37,13 @@ void add_all_products(const float* w, const float* x, int64_t stride, int64_t in
 }
 
 // sums [rows][64] = the tile's products with rows first ... last - 1.
-void float_tile(const Tile& tile, const Rows& rows, int64_t first, int64_t last, float* sums, std::byte* room) {
+void float_tile(const Tile& tile, const Rows& rows, int64_t first, int64_t last, float* sums, std::byte* scratch) {
   const int64_t inputs = tile.weight->inputs;
   __builtin_memset(sums, 0, static_cast<size_t>((last - first) * kTileOutputs) * sizeof(float));
   for (int64_t begin = 0; begin < inputs; begin += kFloatPiece) {
     const int64_t end = begin + kFloatPiece < inputs ? begin + kFloatPiece : inputs;
     const int64_t filled = begin + kFloatPiece < tile.layout->inputs ? begin + kFloatPiece : tile.layout->inputs;
-    const float* w = widened(tile, begin, filled, reinterpret_cast<float*>(room));
+    const float* w = widened(tile, begin, filled, reinterpret_cast<float*>(scratch));
     for (int64_t row = first; row < last;) {
       const float* x = rows.floats + row * rows.width + begin;
       float* out = sums + (row - first) * kTileOutputs;

@@ -115,7 +115,7 @@ constexpr int64_t kPieceBytes = kPairPiece * kTileOutputs * 2 + kProductBytes + 
 constexpr int64_t kPieceBytes = kFloatPiece * kTileOutputs * 4;
 #endif
 
-int64_t linear_room(const void* data, const CoreShape&, int32_t) {
+int64_t linear_scratch(const void* data, const CoreShape&, int32_t) {
   int64_t bytes = 0, most = 0;
   for (int64_t rows = 1; rows <= kFewRows; rows++) {
     forms_at(*static_cast<const LinearOp*>(data), rows, nullptr, &bytes);

@@ -76,12 +76,12 @@ void put_pairs(const Vec (&four)[4], std::byte* out) {
 }
 
 // Return inputs first ... last - 1 as pairs, [inputs / 2][64][2]: in place, or converted in the scratch buffer.
-const std::byte* paired(const Tile& tile, int64_t first, int64_t last, std::byte* room) {
+const std::byte* paired(const Tile& tile, int64_t first, int64_t last, std::byte* scratch) {
   if (tile.weight->format == CORE_FORMAT_BFLOAT16) return tile.data + first * kTileOutputs * 2;
-  widen_integers(tile, first, last, [room](int64_t k, int64_t column, const Vec(&four)[4]) {
-    put_pairs(four, room + (k / 2 * kTileOutputs + column * 16) * 4);
+  widen_integers(tile, first, last, [scratch](int64_t k, int64_t column, const Vec(&four)[4]) {
+    put_pairs(four, scratch + (k / 2 * kTileOutputs + column * 16) * 4);
   });
-  return room;
+  return scratch;
 }
 
 // Prefetch the next row, so that writing it does not wait for memory.
@@ -185,9 +185,9 @@ void add_one_tile(const PairPiece& piece, const BFloat16* x, int64_t stride, Ahe
 // Rows first ... last - 1 of the step times inputs begin ... end - 1 of a tile. With the last inputs, the products are
 // written while still in cache; if these are all inputs, no sums are kept.
 void add_piece(const Tile& tile, const Rows& rows, int64_t begin, int64_t end, int64_t first, int64_t last, float* sums,
-               std::byte* room, const Places& places) {
+               std::byte* scratch, const Places& places) {
   const int64_t inputs = tile.layout->inputs, bytes = tile.layout->tile_bytes / (inputs / 32);
-  const PairPiece piece = {paired(tile, begin, end, room), end - begin, begin != 0};
+  const PairPiece piece = {paired(tile, begin, end, scratch), end - begin, begin != 0};
   const int64_t passes = (last - first + kTileRows - 1) / kTileRows;
   Ahead ahead = {tile.data + bytes * (end / 32), bytes / 64 / passes + 1};
   for (int64_t row = first, step; row < last; row += step) {
@@ -206,12 +206,12 @@ void add_piece(const Tile& tile, const Rows& rows, int64_t begin, int64_t end, i
 
 // Rows first ... last - 1 of the step times a tile. Rows of pairs beyond the last are undefined. sums: scratch for all
 // rows, padded to two whole tiles.
-void amx_tile(const Tile& tile, const Rows& rows, int64_t first, int64_t last, float* sums, std::byte* room,
+void amx_tile(const Tile& tile, const Rows& rows, int64_t first, int64_t last, float* sums, std::byte* scratch,
               const Places& places) {
   const int64_t inputs = tile.layout->inputs;
   for (int64_t begin = 0; begin < inputs; begin += kPairPiece) {
     const int64_t end = begin + kPairPiece < inputs ? begin + kPairPiece : inputs;
-    add_piece(tile, rows, begin, end, first, last, sums, room, places);
+    add_piece(tile, rows, begin, end, first, last, sums, scratch, places);
   }
 }
 

@@ -36,10 +36,10 @@ struct TileJob {
 struct TileShape {};
 #endif
 
-void multiply(const Tile& tile, const Rows& rows, Way way, int64_t first, int64_t last, std::byte* room,
+void multiply(const Tile& tile, const Rows& rows, Way way, int64_t first, int64_t last, std::byte* scratch,
               [[maybe_unused]] const Places& places, [[maybe_unused]] TileShape& shape) {
-  auto* sums = reinterpret_cast<float*>(room);
-  std::byte* piece = room + kPieceBegin;
+  auto* sums = reinterpret_cast<float*>(scratch);
+  std::byte* piece = scratch + kPieceBegin;
   switch (way) {
     case kIntegers:
       return integer_tile(tile, rows, first, last, sums);
@@ -52,7 +52,7 @@ void multiply(const Tile& tile, const Rows& rows, Way way, int64_t first, int64_
       return code_tile(tile, rows, first, last, sums, piece, shape);
     case kWhole:
       configure_tiles(shape, rows_of_tile((last - first) * rows.planes.count), 64);
-      return whole_tile(tile, rows, first, last, places, room);
+      return whole_tile(tile, rows, first, last, places, scratch);
     case kTiles:
       configure_tiles(shape, kTileRows, 64);
       return amx_tile(tile, rows, first, last, sums, piece, places);
@@ -73,25 +73,25 @@ int64_t ahead_of(const WeightLayout& layout, Way way, int64_t rows) {
 }
 
 // count: rows of the step.
-void run_job(const TileJob& job, const Rows& rows, int64_t count, const Places& places, std::byte* room,
+void run_job(const TileJob& job, const Rows& rows, int64_t count, const Places& places, std::byte* scratch,
              TileShape& shape) {
   const CoreWeight& weight = job.weight;
   const WeightLayout layout(weight);
   const Way way = way_of(weight, count);
   const Tile tile{&weight, &layout, tile_at(weight, layout, job.tile), ahead_of(layout, way, job.end - job.begin)};
-  multiply(tile, rows, way, job.begin, job.end, room, places, shape);
-  if (way != kWhole && way != kTiles) put_sums(places, reinterpret_cast<const float*>(room));
+  multiply(tile, rows, way, job.begin, job.end, scratch, places, shape);
+  if (way != kWhole && way != kTiles) put_sums(places, reinterpret_cast<const float*>(scratch));
 }
 
 // The same tile of two matrices: the products of the first are the gates of the second's. gated: row 0 of the output.
 void run_gated(const TileJob& job, const TileJob& second, int32_t gate, float* gated, const Rows& rows, int64_t count,
-               std::byte* room, TileShape& shape) {
+               std::byte* scratch, TileShape& shape) {
   Places gates = job.places(gated, job.weight.outputs), out = second.places(gated, job.weight.outputs);
   out.gate = gate;
-  out.gates = gates.row = reinterpret_cast<float*>(room + kSumBytes);
+  out.gates = gates.row = reinterpret_cast<float*>(scratch + kSumBytes);
   gates.stride = kTileOutputs;
-  run_job(job, rows, count, gates, room, shape);
-  run_job(second, rows, count, out, room, shape);
+  run_job(job, rows, count, gates, scratch, shape);
+  run_job(second, rows, count, out, scratch, shape);
 }
 
 // Return the activations of the step: shared by all threads, or this thread's own.
@@ -99,7 +99,7 @@ Rows rows_of(const LinearOp& op, const Step& step, Thread& thread) {
   const int64_t count = step.rows(op.x);
   const bool own = count <= kFewRows;
   int64_t bytes;
-  Rows rows = forms_at(op, count, own ? thread.room + kPieceBegin + kPieceBytes : step.shared, &bytes);
+  Rows rows = forms_at(op, count, own ? thread.scratch + kPieceBegin + kPieceBytes : step.shared, &bytes);
   rows.floats = step.row(op.x, 0);
   for (int64_t row = 0; own && !thread.begun && row < count; row++) fill_forms(rows, row, step.row(op.x, row));
   return rows;
@@ -119,9 +119,10 @@ void multiply_tiles(const void* data, const Step& step, int64_t first, int64_t l
     const TileJob tile = {projection->weight, projection->bias, number + own.first, begin, end};
     if (op.gate != 0) {
       const TileJob second = {op.projections[1].weight, op.projections[1].bias, tile.tile, begin, end};
-      run_gated(tile, second, op.gate, step.row(op.gated, 0), rows, count, thread.room, shape);
+      run_gated(tile, second, op.gate, step.row(op.gated, 0), rows, count, thread.scratch, shape);
     } else {
-      run_job(tile, rows, count, tile.places(step.row(projection->out, 0), projection->out.width), thread.room, shape);
+      run_job(tile, rows, count, tile.places(step.row(projection->out, 0), projection->out.width), thread.scratch,
+              shape);
     }
   }
 #ifdef __AMX_BF16__
@@ -129,4 +130,5 @@ void multiply_tiles(const void* data, const Step& step, int64_t first, int64_t l
 #endif
 }
 
-const Kernel linear_kernel = {{{convert_jobs, convert}, {nullptr, multiply_tiles, tile_jobs}}, linear_shared, linear_room};
+const Kernel linear_kernel = {
+    {{convert_jobs, convert}, {nullptr, multiply_tiles, tile_jobs}}, linear_shared, linear_scratch};

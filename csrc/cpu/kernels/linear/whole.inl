@@ -62,11 +62,11 @@ void put_whole(const Affine (&affine)[4], const Planes& planes, int64_t row, int
   }
 }
 
-// Rows first ... last - 1 of the step times a tile. Rows of codes beyond the last are undefined. room: scratch for
+// Rows first ... last - 1 of the step times a tile. Rows of codes beyond the last are undefined. scratch: for
 // sums.
 template <int kPlanes>
 void whole_tile_of(const Tile& tile, const Rows& rows, int64_t first, int64_t last, const Places& places,
-                   std::byte* room) {
+                   std::byte* scratch) {
   constexpr int64_t kBlock = 2 * kTileRows / kPlanes;
   const int64_t inputs = tile.layout->inputs, stride = kPlanes * rows.padded;
   const Affine affine[4] = {{*tile.weight, *tile.layout, tile.data, 0},
@@ -80,20 +80,20 @@ void whole_tile_of(const Tile& tile, const Rows& rows, int64_t first, int64_t la
     const int64_t count = last - row < kBlock ? last - row : kBlock;
     SumPlaces apart = {kProductRow, kProductBytes};
     if (count * kPlanes <= kTileRows) {
-      multiply_codes(tile.data, x, rows.padded, inputs, row == first, room);
+      multiply_codes(tile.data, x, rows.padded, inputs, row == first, scratch);
       apart = {kPlanes * kProductRow, kProductRow};
     } else {
       const CodeTiles two = {x, kPlanes == 1 ? x + kTileRows * stride : x + rows.padded, stride};
       Places next = places.from(row - first, count);
-      multiply_two_tiles(tile.data, two, inputs, ahead, next, room);
-      multiply_two_tiles(tile.data + 128, two, inputs, ahead, next, room + 128);
+      multiply_two_tiles(tile.data, two, inputs, ahead, next, scratch);
+      multiply_two_tiles(tile.data + 128, two, inputs, ahead, next, scratch + 128);
     }
-    put_whole<kPlanes>(affine, rows.planes, row, count, room, apart, places, row - first);
+    put_whole<kPlanes>(affine, rows.planes, row, count, scratch, apart, places, row - first);
   }
 }
 
 void whole_tile(const Tile& tile, const Rows& rows, int64_t first, int64_t last, const Places& places,
-                std::byte* room) {
-  if (rows.planes.count == 2) return whole_tile_of<2>(tile, rows, first, last, places, room);
-  whole_tile_of<1>(tile, rows, first, last, places, room);
+                std::byte* scratch) {
+  if (rows.planes.count == 2) return whole_tile_of<2>(tile, rows, first, last, places, scratch);
+  whole_tile_of<1>(tile, rows, first, last, places, scratch);
 }

@@ -216,20 +216,20 @@ void widen_pairs(const Tile& tile, int64_t first, int64_t last, float* out) {
 }
 
 // Return inputs first ... last - 1 as [inputs][64]: in place, or converted in the scratch buffer.
-const float* widened(const Tile& tile, int64_t first, int64_t last, float* room) {
+const float* widened(const Tile& tile, int64_t first, int64_t last, float* scratch) {
   switch (tile.weight->format) {
     case CORE_FORMAT_FLOAT32:
       return reinterpret_cast<const float*>(tile.data) + first * kTileOutputs;
     case CORE_FORMAT_FLOAT16:
-      widen_halves(tile, first, last, room);
-      return room;
+      widen_halves(tile, first, last, scratch);
+      return scratch;
     case CORE_FORMAT_BFLOAT16:
-      widen_pairs(tile, first, last, room);
-      return room;
+      widen_pairs(tile, first, last, scratch);
+      return scratch;
   }
-  widen_integers(tile, first, last, [room](int64_t k, int64_t column, const Vec(&four)[4]) {
-    float* place = room + k * kTileOutputs + column * Vec::kLanes;
+  widen_integers(tile, first, last, [scratch](int64_t k, int64_t column, const Vec(&four)[4]) {
+    float* place = scratch + k * kTileOutputs + column * Vec::kLanes;
     for (int i = 0; i < 4; i++) four[i].store(place + i * kTileOutputs);
   });
-  return room;
+  return scratch;
 }

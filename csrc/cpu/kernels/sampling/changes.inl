@@ -21,22 +21,21 @@ template <typename Change>
   }
 }
 
-// Return the changed logits, written to the scratch buffer `room`, or without changes the original ones. Ids that may
+// Return the changed logits, written to `scratch`, or without changes the original ones. Ids that may
 // not be sampled become -inf.
-const float* changed_logits(const CoreLogitChanges* changes, const float* own, int64_t n, float* room) {
+const float* changed_logits(const CoreLogitChanges* changes, const float* own, int64_t n, float* scratch) {
   if (changes == nullptr) return own;
   if (changes->allowed != nullptr) {
-    copy_allowed(*changes, own, n, room);
+    copy_allowed(*changes, own, n, scratch);
   } else {
-    __builtin_memcpy(room, own, static_cast<size_t>(n) * sizeof(float));
+    __builtin_memcpy(scratch, own, static_cast<size_t>(n) * sizeof(float));
   }
-  change_each(changes->penalized, changes->penalized_count, n, room, [&](float x, int32_t i) {
-    return penalized_logit(x, changes->repetition, changes->penalties[i]);
-  });
-  change_each(changes->biased, changes->biased_count, n, room,
+  change_each(changes->penalized, changes->penalized_count, n, scratch,
+              [&](float x, int32_t i) { return penalized_logit(x, changes->repetition, changes->penalties[i]); });
+  change_each(changes->biased, changes->biased_count, n, scratch,
               [&](float x, int32_t i) { return finite_float(x + changes->biases[i]); });
-  change_each(changes->masked, changes->masked_count, n, room, [](float, int32_t) { return kNothing; });
-  return room;
+  change_each(changes->masked, changes->masked_count, n, scratch, [](float, int32_t) { return kNothing; });
+  return scratch;
 }
 
 // The largest of n numbers, of which none is NaN.

@@ -74,11 +74,11 @@ struct Best {
 };
 
 // Return the id, of logits not below floor, with the largest (logit - top) / temperature + noise, ties by lowest id.
-// Scores too close for float32 are compared in float64. room: scratch for n ids.
-int64_t draw(const CoreSampling& sampling, const float* logits, int64_t n, float top, float floor, float* room) {
+// Scores too close for float32 are compared in float64. scratch: for n ids.
+int64_t draw(const CoreSampling& sampling, const float* logits, int64_t n, float top, float floor, float* scratch) {
   const Vec highest = Vec::all(top), rate = Vec::all(rate_of(sampling.temperature));
   const Vec lowest = Vec::all(floor);
-  Best best{reinterpret_cast<int32_t*>(room)};
+  Best best{reinterpret_cast<int32_t*>(scratch)};
   for (int64_t i = 0; i < n; i += Vec::kLanes) {
     const int64_t lanes = n - i < Vec::kLanes ? n - i : Vec::kLanes;
     const Vec scaled = scaled_logits(logits + i, lanes, highest, rate, lowest);
@@ -106,12 +106,12 @@ int64_t draw(const CoreSampling& sampling, const float* logits, int64_t n, float
 }
 
 // Scratch of a thread: changed logits, weights or scores, bins.
-struct SamplingRoom {
+struct SamplingScratch {
   float* logits;
   float* scores;
   double* bins;
 
-  SamplingRoom(std::byte* base, int64_t vocab) {
+  SamplingScratch(std::byte* base, int64_t vocab) {
     const int64_t row = up_to(vocab, 16) * 4;
     logits = reinterpret_cast<float*>(base);
     scores = reinterpret_cast<float*>(base + row);
@@ -119,7 +119,7 @@ struct SamplingRoom {
   }
 };
 
-int64_t sample_room(const void*, const CoreShape& shape, int32_t) {
+int64_t sample_scratch(const void*, const CoreShape& shape, int32_t) {
   return 2 * up_to(shape.vocab, 16) * 4 + kMostDigits * 8;
 }
 
@@ -142,19 +142,19 @@ void fill_logprobs(const CoreSampling& sampling, const float* own, int64_t n, fl
   for (int64_t i = 0; i < found; i++) top.numbers[i] -= total;
 }
 
-CoreSampled sample_row(const CoreSampling& sampling, const float* own, int64_t n, const SamplingRoom& room,
+CoreSampled sample_row(const CoreSampling& sampling, const float* own, int64_t n, const SamplingScratch& scratch,
                        const Largest& top_own) {
   const Summary summary = summary_of(own, n);
   if (!summary.finite) return {0, -1, 0};
-  const float* logits = changed_logits(sampling.changes, own, n, room.logits);
+  const float* logits = changed_logits(sampling.changes, own, n, scratch.logits);
   const float top = logits == own ? summary.top : largest_of(logits, n);
   if (top == kNothing) return {0, -1, 1};
   int64_t token;
   if (sampling.temperature == 0 || sampling.top_k == 1) {
     token = first_of(logits, n, top);
   } else {
-    const float floor = lowest_left(sampling, logits, n, top, room.scores, room.bins);
-    token = draw(sampling, logits, n, top, floor, room.scores);
+    const float floor = lowest_left(sampling, logits, n, top, scratch.scores, scratch.bins);
+    token = draw(sampling, logits, n, top, floor, scratch.scores);
   }
   CoreSampled sampled = {0, static_cast<int32_t>(token), 1};
   fill_logprobs(sampling, own, n, summary.top, sampled, top_own);
@@ -169,10 +169,11 @@ void sample(const void* data, const Step& step, int64_t first, int64_t last, Thr
   const auto& op = *static_cast<const CoreSample*>(data);
   const CoreBatch& batch = *step.batch;
   const int64_t vocab = op.logits.width;
-  const SamplingRoom room(thread.room, vocab);
+  const SamplingScratch scratch(thread.scratch, vocab);
   for (int64_t row = first; row < last; row++) {
-    batch.sampled[row] = sample_row(batch.sampling[row], step.row(op.logits, row), vocab, room, top_list(batch, row));
+    batch.sampled[row] =
+        sample_row(batch.sampling[row], step.row(op.logits, row), vocab, scratch, top_list(batch, row));
   }
 }
 
-const Kernel sample_kernel = {{{sample_jobs, sample}, {}}, nullptr, sample_room};
+const Kernel sample_kernel = {{{sample_jobs, sample}, {}}, nullptr, sample_scratch};
