@@ -5,29 +5,34 @@ A test is "file::function" below tests/; a function of "*" stands for all of a f
 
 from __future__ import annotations
 
-ADAPTERS = "conformance/test_adapters.py"
-GENERATION = "conformance/test_generation.py"
-LOGITS = "conformance/test_logits.py"
-STOPS = "conformance/test_stops.py"
-SEVERAL = "conformance/test_several.py"
-CANDIDATES = "conformance/test_candidates.py"
-GUIDED = "conformance/test_guided.py"
-RESULTS = "conformance/test_results.py"
-REQUESTS = "conformance/test_requests.py"
-COUNTS = "conformance/test_counts.py"
-FAILURE = "conformance/test_failure.py"
-PROMPT_LOGPROBS = "conformance/test_prompt_logprobs.py"
-RESOLVED = "unit/engine/config/test_generation.py"
-DEFAULTS = "unit/engine/config/test_model_defaults.py"
-FIELDS = "unit/engine/config/test_fields.py"
-FACTS = "unit/engine/models/test_facts.py"
-STATE = "unit/core/scheduling/test_logit_state.py"
-TORCH = "unit/backends/torch/test_torch_sampler.py"
-NATIVE = "native/device/test_sampling.py"
-AGREEMENT = "native/device/test_sampling_agreement.py"
-TEXT = "unit/engine/text/test_text.py"
-TEMPLATE = "unit/engine/chat/test_chat_template.py"
-PENALTIES = "e2e/answers/test_penalties.py"
+from support.contract.suites import (
+    ADAPTERS,
+    AGREEMENT,
+    CANDIDATES,
+    COUNTS,
+    DEADLINES,
+    DEFAULTS,
+    ELEMENTS,
+    FACTS,
+    FAILURE,
+    FIELDS,
+    GENERATION,
+    GUIDED,
+    HANDOVER,
+    LOGITS,
+    NATIVE,
+    PENALTIES,
+    PROMPT_LOGPROBS,
+    PROMPTS,
+    REQUESTS,
+    RESOLVED,
+    SEVERAL,
+    STATE,
+    STOPS,
+    TEMPLATE,
+    TEXT,
+    TORCH,
+)
 
 ROWS: dict[str, dict[str, tuple[str, ...]]] = {
     "4. Generation config": {
@@ -110,7 +115,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         "stop_words_ids, stop_token_ids: the generated ids end with one": (
             f"{STOPS}::test_bc017_stop_ids_stop_on_those_ids_only",
             f"{STOPS}::test_stop_ids_may_not_begin_in_the_prompt",
-            "unit/engine/requests/test_stops.py::*",
+            "unit/engine/requests/ends/test_stops.py::*",
         ),
         "stop_words: the earliest complete match wins, text before it is whole, special tokens as text": (
             f"{STOPS}::test_bc013_a_stop_word_of_several_tokens",
@@ -163,9 +168,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             f"{ADAPTERS}::test_bc136_an_unknown_name_is_refused",
             f"{ADAPTERS}::test_bc072_adapters_share_no_prefix",
         ),
-        "mm_info is refused by name until it is built": (
-            f"{GENERATION}::test_bc075_media_is_refused_and_never_ignored",
-        ),
+        "mm_info is refused by name until it is built": (f"{PROMPTS}::test_bc075_media_is_refused_and_never_ignored",),
         "logit_bias, allowed_token_ids": (
             f"{LOGITS}::test_bias_and_allowed_ids",
             f"{LOGITS}::test_ids_that_may_be_drawn_are_drawn_by_their_probability",
@@ -207,33 +210,33 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             f"{STOPS}::test_eos_is_in_the_text_only_where_it_is_asked_for",
         ),
         "use_prefix_cache, cache_salt": (
-            f"{RESULTS}::test_bc081_prefix_reuse_is_told",
+            f"{ELEMENTS}::test_bc081_prefix_reuse_is_told",
             "unit/core/steps/test_generation.py::test_salts_keep_requests_apart",
             "unit/core/steps/test_generation.py::test_an_opted_out_sequence_neither_reads_nor_fills_the_cache",
         ),
         "priority: higher first; equal: first come": (
-            f"{GENERATION}::test_priority_lets_a_request_overtake",
+            f"{DEADLINES}::test_priority_lets_a_request_overtake",
             "unit/core/scheduling/test_fairness.py::test_first_come_first_served_and_higher_priority_before",
         ),
         "deadline from arrival: ends with DEADLINE; refused at once where it cannot be met": (
-            f"{GENERATION}::test_a_deadline_ends_a_request_with_what_it_has",
-            f"{GENERATION}::test_a_deadline_that_rates_rule_out_is_refused_at_once",
-            "unit/engine/requests/test_deadlines.py::test_it_runs_from_the_arrival_and_not_from_the_first_step",
+            f"{DEADLINES}::test_a_deadline_ends_a_request_with_what_it_has",
+            f"{DEADLINES}::test_a_deadline_that_rates_rule_out_is_refused_at_once",
+            "unit/engine/requests/ends/test_deadlines.py::test_it_runs_from_the_arrival_and_not_from_the_first_step",
         ),
         "text: as it is, with the special tokens that the tokenizer adds, unless told otherwise": (
             f"{TEXT}::test_is_tokenised_as_it_is",
             f"{TEXT}::test_special_tokens_are_added_as_asked",
-            f"{GENERATION}::test_tokenize_and_detokenize_are_each_others_inverse",
+            f"{PROMPTS}::test_tokenize_and_detokenize_are_each_others_inverse",
         ),
         "chat: messages, add_generation_prompt, continue_final_message, variables, tools": (
-            f"{GENERATION}::test_a_chat_is_rendered_by_the_models_template",
+            f"{PROMPTS}::test_a_chat_is_rendered_by_the_models_template",
             f"{TEMPLATE}::test_the_opening_of_the_answer_is_rendered_by_default",
             f"{TEMPLATE}::test_a_final_message_is_continued_alike",
             f"{TEMPLATE}::test_variables_are_json_values",
             f"{TEMPLATE}::test_tools_and_calls_are_rendered_alike",
         ),
         "a template's failure is INVALID_ARGUMENT with its message": (
-            f"{GENERATION}::test_bc067_a_template_that_refuses_says_why",
+            f"{PROMPTS}::test_bc067_a_template_that_refuses_says_why",
         ),
         "the order of logit work": (
             "native/device/test_logit_changes.py::test_every_logit_is_what_transformers_makes_of_it",
@@ -253,7 +256,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             f"{LOGITS}::test_bc036_neighbours_without_a_seed_change_nothing",
             "unit/core/steps/test_random_configs.py::test_each_request_is_what_it_is_alone",
             "e2e/answers/test_random_requests.py::test_each_request_is_what_it_is_alone",
-            "conformance/test_handover.py::test_a_request_goes_on_with_the_same_tokens_and_text",
+            f"{HANDOVER}::test_a_request_goes_on_with_the_same_tokens_and_text",
         ),
         "two backends draw the same on the same logits but within rounding, and how often is counted": (
             f"{AGREEMENT}::test_draws_differ_within_rounding_alone_and_seldom",
@@ -264,8 +267,8 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             "e2e/answers/test_same_prompt.py::*",
         ),
         "prompt rules": (
-            f"{GENERATION}::test_bc063_an_empty_prompt_is_refused",
-            f"{GENERATION}::test_bc064_ids_outside_the_vocabulary_are_refused",
+            f"{PROMPTS}::test_bc063_an_empty_prompt_is_refused",
+            f"{PROMPTS}::test_bc064_ids_outside_the_vocabulary_are_refused",
             f"{GENERATION}::test_bc028_a_prompt_of_exactly_the_limit_yields_one_token",
             f"{RESOLVED}::test_a_minimum_that_cannot_be_reached_is_refused",
         ),
@@ -277,12 +280,12 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             "unit/client/api/test_queue_table.py::test_statistics_are_asked_while_running_and_final_after",
         ),
         "every figure of RequestStatInfo": (
-            f"{RESULTS}::test_statistics_are_whole_at_the_end",
-            f"{RESULTS}::test_bc081_prefix_reuse_is_told",
+            f"{ELEMENTS}::test_statistics_are_whole_at_the_end",
+            f"{ELEMENTS}::test_bc081_prefix_reuse_is_told",
             "unit/engine/results/test_statistics.py::test_context_rate_counts_computed_tokens_only",
             "unit/engine/results/test_statistics.py::test_gaps_between_tokens",
             "unit/engine/cores/test_outputs.py::test_preemptions_are_counted",
-            "unit/engine/requests/test_resume.py::test_hand_overs_are_counted_from_what_was_known",
+            "unit/engine/requests/starts/test_resume.py::test_hand_overs_are_counted_from_what_was_known",
         ),
         "figures of the engine, by model": (
             f"{FAILURE}::test_statistics_of_the_engine_balance",

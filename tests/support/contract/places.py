@@ -17,7 +17,9 @@ SIM = "sim"
 """Path of an engine on the simulated device, where only tests marked `sim` run."""
 ASYNC = {
     "test_results.py": ("inprocess-async", "gateway-async"),
+    "test_elements.py": ("inprocess-async", "gateway-async"),
     "test_requests.py": ("gateway-async",),
+    "test_request_ends.py": ("gateway-async",),
     "test_stops.py": ("inprocess-async", "gateway-async"),
     "test_candidates.py": ("gateway-async",),
     "test_prompt_logprobs.py": ("gateway-async",),

@@ -5,17 +5,24 @@ A test is "file::function" below tests/; a function of "*" stands for all of a f
 
 from __future__ import annotations
 
-MODELS = "conformance/test_models.py"
-REQUESTS = "conformance/test_requests.py"
-RESULTS = "conformance/test_results.py"
-GENERATION = "conformance/test_generation.py"
-STOPS = "conformance/test_stops.py"
-LEASES = "conformance/test_leases.py"
-PROCESSES = "e2e/programs/test_processes.py"
-START_UP = "e2e/programs/test_start_up.py"
-REFERENCE = "e2e/answers/test_reference.py"
-SURVIVAL = "e2e/failures/test_survival.py"
-LOAD = "e2e/failures/test_load.py"
+from support.contract.suites import (
+    CANDIDATES,
+    DEADLINES,
+    GENERATION,
+    LEASES,
+    LOAD,
+    MODEL_CONFIGS,
+    MODELS,
+    PROCESSES,
+    REFERENCE,
+    REQUEST_ENDS,
+    REQUESTS,
+    RESULTS,
+    SEVERAL,
+    START_UP,
+    STOPS,
+    SURVIVAL,
+)
 
 ROWS: dict[str, dict[str, tuple[str, ...]]] = {
     "1. Models": {
@@ -69,12 +76,12 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "memory_ratio; the size of the KV pool": ("unit/backends/test_kv_size.py::*",),
         "a request that passed the length rules can run to max_length when it runs alone": (
-            f"{MODELS}::test_a_request_to_max_length_runs_when_it_runs_alone",
+            f"{MODEL_CONFIGS}::test_a_request_to_max_length_runs_when_it_runs_alone",
         ),
         "model_path lies inside the configured roots": (f"{PROCESSES}::test_model_roots_bound_what_can_be_installed",),
         "what is not honoured is refused by name, what is out of range too": (
-            f"{MODELS}::test_what_is_not_honoured_is_refused_by_name",
-            f"{MODELS}::test_a_value_out_of_range_is_refused",
+            f"{MODEL_CONFIGS}::test_what_is_not_honoured_is_refused_by_name",
+            f"{MODEL_CONFIGS}::test_a_value_out_of_range_is_refused",
         ),
         "GetModel answers the effective config; the KV pool of a CPU is max_batch × max_length": (
             f"{MODELS}::test_get_model_tells_every_choice_and_size",
@@ -95,10 +102,10 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             f"{STOPS}::test_bc017_stop_ids_stop_on_those_ids_only",
         ),
         "GenerateFinished: MAX_LENGTH": (f"{RESULTS}::test_every_loop_gets_everything_once",),
-        "GenerateFinished: STOPPED": (f"{REQUESTS}::test_stop_returns_when_the_end_is_there",),
+        "GenerateFinished: STOPPED": (f"{REQUEST_ENDS}::test_stop_returns_when_the_end_is_there",),
         "GenerateFinished: DEADLINE": (
-            f"{GENERATION}::test_a_deadline_ends_a_request_with_what_it_has",
-            "unit/engine/requests/test_deadlines.py::*",
+            f"{DEADLINES}::test_a_deadline_ends_a_request_with_what_it_has",
+            "unit/engine/requests/ends/test_deadlines.py::*",
         ),
         "GenerateFinished: NO_TOKEN_LEFT": (f"{GENERATION}::test_nothing_left_to_draw_ends_the_request",),
         "GenerateInterrupted: LEASE_EXPIRED": (
@@ -112,19 +119,19 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             f"{LOAD}::test_an_engine_ends_what_outlasts_its_drain_limit",
         ),
         "InternalError: ENGINE_LOST": (f"{SURVIVAL}::test_a_killed_engine_leaves_what_came_and_then_an_error",),
-        "InternalError: ERROR": (f"{REQUESTS}::test_a_fault_ends_its_request_and_no_other",),
+        "InternalError: ERROR": (f"{REQUEST_ENDS}::test_a_fault_ends_its_request_and_no_other",),
         "StartRequest returns after validation: handle, config, seed, prompt count, warnings, waiting ahead": (
             f"{REQUESTS}::test_start_answers_what_became_of_the_request",
             f"{REQUESTS}::test_a_seed_is_drawn_and_reported",
             f"{GENERATION}::test_suspicious_fields_are_warnings",
         ),
         "a request has n sequences, each with position, status and end": (
-            "conformance/test_several.py::test_bc038_each_choice_has_its_own_tokens",
+            f"{SEVERAL}::test_bc038_each_choice_has_its_own_tokens",
             "unit/engine/requests/test_several.py::test_each_has_its_own_tokens_and_its_own_end",
         ),
         "best_of above n: nothing is readable before all candidates ended, then the best by length_penalty's score": (
-            "conformance/test_candidates.py::test_nothing_is_readable_before_all_have_ended",
-            "conformance/test_candidates.py::test_the_best_of_the_candidates_come_in_order_of_their_rank",
+            f"{CANDIDATES}::test_nothing_is_readable_before_all_have_ended",
+            f"{CANDIDATES}::test_the_best_of_the_candidates_come_in_order_of_their_rank",
         ),
         "best_of above n starts again in a hand-over": (
             "unit/engine/requests/test_candidates.py::test_candidates_start_again_and_readers_go_on",
@@ -143,10 +150,10 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "keys are remembered until 10 minutes after release": (
             f"{REQUESTS}::test_a_key_is_remembered_after_the_release",
-            "unit/engine/requests/test_start_keys.py::test_a_key_is_remembered_until_ten_minutes_after_release",
+            "unit/engine/requests/starts/test_start_keys.py::test_a_key_is_remembered_until_ten_minutes_after_release",
         ),
         "an empty request_id is drawn, and that start is not idempotent": (
-            "unit/engine/requests/test_start_keys.py::test_an_empty_id_starts_anew_each_time",
+            "unit/engine/requests/starts/test_start_keys.py::test_an_empty_id_starts_anew_each_time",
         ),
         "of several hand-overs the highest answers GetRequest": (
             "unit/engine/requests/test_registry.py::test_of_several_hand_overs_the_highest_answers",
@@ -160,36 +167,38 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             f"{REQUESTS}::test_running_out_of_wait_is_no_error",
         ),
         "RESUME preempts invisibly": (
-            f"{REQUESTS}::test_preemption_is_invisible",
+            f"{REQUEST_ENDS}::test_preemption_is_invisible",
             f"{REFERENCE}::test_with_forced_preemption",
         ),
         "GenerateInterrupted: INTERRUPTED; RETURN ends a request for lack of memory, its tokens stay readable": (
-            f"{REQUESTS}::test_policy_return_ends_what_there_is_no_memory_for",
+            f"{REQUEST_ENDS}::test_policy_return_ends_what_there_is_no_memory_for",
             "unit/core/scheduling/test_interrupts.py::*",
         ),
         "dropping GeneratedElements stops nothing, StopRequest does": (
-            f"{REQUESTS}::test_dropping_a_reader_stops_nothing",
-            f"{REQUESTS}::test_stop_returns_when_the_end_is_there",
-            f"{REQUESTS}::test_a_pending_request_can_be_stopped",
+            f"{REQUEST_ENDS}::test_dropping_a_reader_stops_nothing",
+            f"{REQUEST_ENDS}::test_stop_returns_when_the_end_is_there",
+            f"{REQUEST_ENDS}::test_a_pending_request_can_be_stopped",
         ),
-        "stopping an ended request changes nothing": (f"{REQUESTS}::test_stopping_an_ended_request_changes_nothing",),
+        "stopping an ended request changes nothing": (
+            f"{REQUEST_ENDS}::test_stopping_an_ended_request_changes_nothing",
+        ),
         "the one-shot Generate stops when dropped": (
-            f"{REQUESTS}::test_one_shot_generate_stops_when_dropped",
+            f"{REQUEST_ENDS}::test_one_shot_generate_stops_when_dropped",
             f"{PROCESSES}::test_bc086_a_dropped_generate_stops_the_request",
         ),
         "release implies a stop; releasing again succeeds; every other call is NOT_FOUND at once": (
-            f"{REQUESTS}::test_bc101_stop_and_release_in_every_order",
+            f"{REQUEST_ENDS}::test_bc101_stop_and_release_in_every_order",
             f"{REQUESTS}::test_unknown_handles_are_not_found_at_once",
         ),
         "SyncRequest waits for one or all and blocks nobody else": (
-            f"{REQUESTS}::test_sync_waits_for_all_requests_to_a_model",
-            f"{REQUESTS}::test_sync_blocks_nobody_else",
-            f"{REQUESTS}::test_sync_ends_with_its_own_deadline_and_the_request_goes_on",
+            f"{REQUEST_ENDS}::test_sync_waits_for_all_requests_to_a_model",
+            f"{REQUEST_ENDS}::test_sync_blocks_nobody_else",
+            f"{REQUEST_ENDS}::test_sync_ends_with_its_own_deadline_and_the_request_goes_on",
         ),
         "lease: running, then stopped with LEASE_EXPIRED; ended, then released": (
             f"{LEASES}::test_a_request_without_readers_is_stopped_and_then_released",
-            "unit/engine/requests/test_leases.py::*",
-            "unit/engine/requests/test_lease_timers.py::*",
+            "unit/engine/requests/leases/test_leases.py::*",
+            "unit/engine/requests/leases/test_lease_timers.py::*",
         ),
         "the lease in force is shown, and when it runs out; 0 = for ever, capped by the server": (
             f"{LEASES}::test_the_lease_in_force_is_shown",

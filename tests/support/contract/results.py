@@ -5,19 +5,25 @@ A test is "file::function" below tests/; a function of "*" stands for all of a f
 
 from __future__ import annotations
 
-MODELS = "conformance/test_models.py"
-REQUESTS = "conformance/test_requests.py"
-RESULTS = "conformance/test_results.py"
-GENERATION = "conformance/test_generation.py"
-FAILURE = "conformance/test_failure.py"
-LEASES = "conformance/test_leases.py"
-HANDOVER = "conformance/test_handover.py"
-PROCESSES = "e2e/programs/test_processes.py"
-RESTARTS = "e2e/failures/test_core_restarts.py"
-SURVIVAL = "e2e/failures/test_survival.py"
-LOAD = "e2e/failures/test_load.py"
-SESSIONS = "conformance/test_sessions.py"
-STOPS = "conformance/test_stops.py"
+from support.contract.suites import (
+    DEADLINES,
+    ELEMENTS,
+    FAILURE,
+    GENERATION,
+    HANDOVER,
+    LEASES,
+    LOAD,
+    MODELS,
+    PROCESSES,
+    PROMPTS,
+    REQUEST_ENDS,
+    REQUESTS,
+    RESTARTS,
+    RESULTS,
+    SESSIONS,
+    STOPS,
+    SURVIVAL,
+)
 
 ROWS: dict[str, dict[str, tuple[str, ...]]] = {
     "3. Results": {
@@ -33,12 +39,12 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "a negative timeout is a ValueError": (f"{RESULTS}::test_a_negative_timeout_is_a_value_error",),
         "GenerateStatus is ordered with the tokens; all three loops are right": (
-            f"{RESULTS}::test_status_is_ordered_with_the_tokens",
+            f"{ELEMENTS}::test_status_is_ordered_with_the_tokens",
             f"{RESULTS}::test_every_loop_gets_everything_once",
             f"{RESULTS}::test_every_loop_ends_on_an_answer_of_one_token",
         ),
-        "GeneratedLength": (f"{RESULTS}::test_generated_length_counts_what_was_produced",),
-        "RequestStatInfo": (f"{RESULTS}::test_statistics_are_whole_at_the_end",),
+        "GeneratedLength": (f"{ELEMENTS}::test_generated_length_counts_what_was_produced",),
+        "RequestStatInfo": (f"{ELEMENTS}::test_statistics_are_whole_at_the_end",),
         "unread means unread in the log: one Get for 10,000 tokens": (
             f"{RESULTS}::test_one_get_returns_an_answer_of_ten_thousand_tokens",
         ),
@@ -49,7 +55,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             f"{REQUESTS}::test_a_position_beyond_the_log_is_out_of_range",
         ),
         "exactly once and in order, with a running checksum": (
-            f"{RESULTS}::test_checksums_run_over_all_ids",
+            f"{ELEMENTS}::test_checksums_run_over_all_ids",
             "unit/client/streaming/test_reader.py::*",
             "unit/client/streaming/test_recovery.py::*",
             "unit/client/streaming/test_waiting_queues.py::*",
@@ -63,24 +69,24 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         "text[i] is a function of ids 0 to i and the config alone: every reader sees the same": (
             f"{STOPS}::test_whoever_reads_again_reads_the_same",
             "unit/engine/requests/test_request_reading.py::test_every_reader_sees_the_same_text_at_every_position",
-            "unit/engine/requests/test_resume.py::test_text_is_the_same_wherever_it_is_cut",
+            "unit/engine/requests/starts/test_resume.py::test_text_is_the_same_wherever_it_is_cut",
         ),
         "the ids end with the token that completes a stop; what was computed beyond counts nowhere": (
             f"{STOPS}::test_bc024_what_is_counted_is_what_was_delivered",
-            "unit/engine/requests/test_stops.py::test_bc024_tokens_beyond_a_stop_count_nowhere",
+            "unit/engine/requests/ends/test_stops.py::test_bc024_tokens_beyond_a_stop_count_nowhere",
         ),
         "an end record with text is an element, one without is none": (
-            f"{RESULTS}::test_text_held_back_comes_with_the_end",
+            f"{ELEMENTS}::test_text_held_back_comes_with_the_end",
             "unit/client/api/test_queue_table.py::test_text_held_back_until_the_end_is_an_element_without_ids",
         ),
-        "EOS is in the ids and not in the text": (f"{RESULTS}::test_eos_is_in_the_ids_and_not_in_the_text",),
+        "EOS is in the ids and not in the text": (f"{ELEMENTS}::test_eos_is_in_the_ids_and_not_in_the_text",),
         "half characters wait; text held back comes with the end record": (
-            f"{RESULTS}::test_text_held_back_comes_with_the_end",
+            f"{ELEMENTS}::test_text_held_back_comes_with_the_end",
         ),
-        "a finish on the very first token": (f"{RESULTS}::test_bc010_a_finish_on_the_very_first_token",),
-        "lists by token have the length of the ids": (f"{RESULTS}::test_lists_by_token_have_the_length_of_the_ids",),
-        "prefix_cache_len, prefix_len_gpu, prefix_len_cpu": (f"{RESULTS}::test_bc081_prefix_reuse_is_told",),
-        "the session stream tells who serves it": (f"{RESULTS}::test_session_streams_tell_who_serves_them",),
+        "a finish on the very first token": (f"{ELEMENTS}::test_bc010_a_finish_on_the_very_first_token",),
+        "lists by token have the length of the ids": (f"{ELEMENTS}::test_lists_by_token_have_the_length_of_the_ids",),
+        "prefix_cache_len, prefix_len_gpu, prefix_len_cpu": (f"{ELEMENTS}::test_bc081_prefix_reuse_is_told",),
+        "the session stream tells who serves it": (f"{ELEMENTS}::test_session_streams_tell_who_serves_them",),
         "one stream carries all sequences: attach, detach, ack; channels are never used twice": (
             f"{SESSIONS}::test_one_stream_reads_many_sequences_to_their_ends",
             f"{SESSIONS}::test_a_reader_begins_where_it_wants",
@@ -126,7 +132,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "NOT_SUPPORTED": (f"{GENERATION}::test_what_is_not_honoured_is_refused_by_name",),
         "PROMPT_TOO_LONG": (f"{GENERATION}::test_bc028_a_prompt_of_exactly_the_limit_yields_one_token",),
-        "BAD_TEMPLATE": (f"{GENERATION}::test_bc067_a_template_that_refuses_says_why",),
+        "BAD_TEMPLATE": (f"{PROMPTS}::test_bc067_a_template_that_refuses_says_why",),
         "UNKNOWN_MODEL": (f"{FAILURE}::test_an_unknown_model_lists_the_known_ones",),
         "UNKNOWN_REQUEST": (f"{REQUESTS}::test_unknown_handles_are_not_found_at_once",),
         "UNKNOWN_ENGINE": (f"{MODELS}::test_model_verbs_address_engines_by_name",),
@@ -152,8 +158,8 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             f"{FAILURE}::test_overload_is_an_answer_with_a_time_to_come_back",
         ),
         "DEADLINE_NOT_MET by measured rates": (
-            f"{GENERATION}::test_a_deadline_that_rates_rule_out_is_refused_at_once",
-            "unit/engine/requests/test_forecast.py::*",
+            f"{DEADLINES}::test_a_deadline_that_rates_rule_out_is_refused_at_once",
+            "unit/engine/requests/ends/test_forecast.py::*",
         ),
         "RESULTS_FULL: the bytes of one owner's logs are capped": (
             f"{FAILURE}::test_results_that_nobody_releases_are_bounded",
@@ -167,7 +173,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "hand-over: delivered ids count as generated, checksum and text go on, first times are kept": (
             f"{HANDOVER}::test_a_request_goes_on_with_the_same_tokens_and_text",
-            "unit/engine/requests/test_resume.py::*",
+            "unit/engine/requests/starts/test_resume.py::*",
         ),
         "hand-over: the log begins at that position, below it OUT_OF_RANGE with the first position": (
             f"{HANDOVER}::test_its_log_begins_where_its_readers_are",
@@ -177,10 +183,10 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "an error names its request": (f"{FAILURE}::test_errors_name_the_request",),
         "a fault in one request ends that request and no other": (
-            f"{REQUESTS}::test_a_fault_ends_its_request_and_no_other",
+            f"{REQUEST_ENDS}::test_a_fault_ends_its_request_and_no_other",
         ),
         "DEADLINE_EXCEEDED of the call itself": (
-            f"{REQUESTS}::test_sync_ends_with_its_own_deadline_and_the_request_goes_on",
+            f"{REQUEST_ENDS}::test_sync_ends_with_its_own_deadline_and_the_request_goes_on",
         ),
         "health": (
             f"{PROCESSES}::test_bc177_health_follows_the_model",

@@ -2,9 +2,6 @@
 
 A test is "file::function" below tests/. Rows of this suite run on all three paths; rows of e2e/ and unit/ need real
 processes, a clock of their own, or a state that no caller can bring about.
-
-Refused by name, or not reached, until they are built: cache events of session streams; hand-over to another engine, by
-the client; API keys and rate limits; metrics.
 """
 
 from __future__ import annotations

@@ -1,14 +1,20 @@
-"""A tokenizer that waits until it is let go on."""
+"""A long prompt, and a tokenizer that waits until it is let go on."""
 
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from headrace_engine.engine.text.text import TextProcessor
 from headrace_engine.engine.work.pools import INLINE_SIZE
+
 from support.clocks.waiting import LIMIT
+from support.engine.rig import Rig
+from support.scripted.core import READY, ScriptedCore
+
+LONG = "Hello world. " * (INLINE_SIZE // 10)
 
 
 class Tokenising:
@@ -27,3 +33,9 @@ class Tokenising:
 
     def go(self) -> None:
         self._go.set()
+
+
+async def run_wide(rig: Rig, **changes: Any) -> ScriptedCore:
+    """Run a model whose core takes sequences as long as LONG."""
+    rig.launcher.ready_at_once = replace(READY, max_length=4096)
+    return await rig.run(**changes)

@@ -11,8 +11,8 @@ from headrace_engine.errors import NotFound
 from headrace_engine.request_types import Pooling, RequestView
 from headrace_engine.result_types import FinishReason, GenerateStatus, SequenceView
 from support.clocks.clock import settle
+from support.engine.lease_rig import ended
 from support.engine.rig import Rig
-from unit.engine.requests.lease_rig import ended
 
 
 def listed(rig: Rig) -> list[RequestView]:

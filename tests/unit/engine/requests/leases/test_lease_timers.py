@@ -14,8 +14,8 @@ from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.request_types import RequestView
 from headrace_engine.result_types import SequenceView
+from support.engine.lease_rig import ended
 from support.engine.rig import Rig
-from unit.engine.requests.lease_rig import ended
 
 
 def listed(rig: Rig) -> list[RequestView]:

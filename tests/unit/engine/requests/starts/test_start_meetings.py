@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
 
 import pytest
 from headrace_engine.errors import (
@@ -18,22 +15,7 @@ from headrace_engine.model_types import ModelState
 from headrace_engine.request_types import AcceptedRequest
 from support.clocks.clock import settle
 from support.engine.rig import NAME, Rig
-from support.scripted.core import READY, ScriptedCore
-from unit.engine.requests.test_starts import LONG
-from unit.engine.requests.tokenising import Tokenising
-
-
-@pytest.fixture
-def tokenising(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tokenising]:
-    tokenising = Tokenising(monkeypatch)
-    yield tokenising
-    tokenising.go()
-
-
-async def run_wide(rig: Rig, **changes: Any) -> ScriptedCore:
-    """A model whose core takes sequences in which there is room for LONG."""
-    rig.launcher.ready_at_once = replace(READY, max_length=4096)
-    return await rig.run(**changes)
+from support.engine.tokenising import LONG, Tokenising, run_wide
 
 
 class TestMeetings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headrace_engine.config import Lease
 from headrace_engine.result_types import FinishReason
+
 from support.engine.rig import Rig
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from headrace_engine.commands import AddSequence
-from headrace_engine.engine.work.pools import INLINE_SIZE
 from headrace_engine.errors import (
     ResourceExhausted,
 )
@@ -20,8 +19,6 @@ from support.clocks.clock import settle
 from support.engine.rig import NAME, Rig
 from support.models.tiny_models import read_json, write_json
 from support.models.vocabularies import byte_level
-
-LONG = "Hello world. " * (INLINE_SIZE // 10)
 
 
 async def test_what_all_sequences_have_in_common_is_sent_once(rig: Rig) -> None:

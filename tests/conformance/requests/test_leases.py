@@ -7,10 +7,9 @@ from headrace import Client, NotFoundError
 from headrace.types import FinishReason
 from headrace_proto.v1 import request_pb2
 from support.clocks.waiting import wait_until
+from support.contract.answers import LONG
 from support.contract.places import LONG_MODEL, MODEL
 from support.servers.wire import Wire
-
-LONG = {"ignore_eos": True, "do_sample": False}
 
 
 def _lease(running: float, ended: float) -> dict[str, object]:

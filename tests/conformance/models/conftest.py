@@ -1,0 +1,18 @@
+"""A model that a test may do anything with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from headrace import Client
+from support.contract.places import Folders
+from support.contract.second_model import NAME, forget
+
+
+@pytest.fixture
+def second(client: Client, folders: Folders) -> Iterator[str]:
+    """An installed model that the test may do anything with."""
+    client.install_model(NAME, path=str(folders.tiny), max_length=128, max_batch=2, num_threads=1)
+    yield NAME
+    forget(client, NAME)
