@@ -19,10 +19,10 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1.health_pb2 import HealthCheckRequest
 from grpc_health.v1.health_pb2_grpc import HealthStub
 from headrace._transport.methods import CONVERSATIONS, METHODS
-from headrace_proto.server.intake import READ_SECONDS
 from headrace_proto.v1.engine_service_pb2 import GetServerInfoRequest
 from headrace_proto.v1.engine_service_pb2_grpc import EngineServiceStub
 from headrace_proto.v1.request_service_pb2 import StartRequestRequest
+from support.clocks.waiting import wait_until
 from support.servers.cut_proxy import cut_proxy
 from support.servers.processes import Server, engine_server, gateway_server
 
@@ -173,6 +173,11 @@ def _filled(method: MethodDescriptor) -> Message:
     return message
 
 
+def _refused(server: Server, begun: int) -> list[str]:
+    """Return the methods of calls whose refusals the log has from its line `begun` on."""
+    return [event["method"] for event in server.events[begun:] if event.get("event") == "request_refused"]
+
+
 async def test_f15_seventy_silent_connections_delay_no_other_host(server: Server, channel: grpc.aio.Channel) -> None:
     """They begin calls and send no message; each has its call read, or waiting to be, before another host calls."""
     never = asyncio.Event()
@@ -189,8 +194,12 @@ async def test_f15_seventy_silent_connections_delay_no_other_host(server: Server
             one = await stack.enter_async_context(grpc.aio.insecure_channel(proxy.address, options))
             silent.append(one.stream_unary("/headrace.v1.EngineService/Tokenize")(nothing()))
             await HealthStub(one).Check(HealthCheckRequest())  # Comes after the call's beginning.
-        info = EngineServiceStub(channel).GetServerInfo(GetServerInfoRequest(), timeout=READ_SECONDS / 2)
-        assert (await info).name
+        begun = len(server.events)
+        assert (await EngineServiceStub(channel).GetServerInfo(GetServerInfoRequest())).name
         assert not any(call.done() for call in silent)
+        # The log is in order: had a read waited for one of the silent calls to end, that call's refusal came first.
+        assert await _sent(channel, "/headrace.v1.EngineService/GetServerInfo", NO_MESSAGE) is not None
+        await asyncio.to_thread(wait_until, lambda: _refused(server, begun) != [], "no refusal was logged")
+        assert _refused(server, begun) == ["GetServerInfo"]
         for call in silent:
             call.cancel()
