@@ -1,4 +1,4 @@
-"""The README's grpcurl lines, run as they stand."""
+"""The grpcurl lines of docs/grpcurl.md, run as they stand."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from support.clocks.waiting import LIMIT
 from support.models.tiny_models import make_tiny_llama
 from support.servers.processes import Server, engine_server, gateway_server
 
-README = Path(__file__).parents[3] / "README.md"
+PAGE = Path(__file__).parents[3] / "docs/grpcurl.md"
 GRPCURL = Path(sys.executable).parent / "grpcurl"
 
 
 def _lines() -> list[str]:
-    return re.findall(r"^grpcurl .*$", README.read_text(), re.MULTILINE)
+    return re.findall(r"^grpcurl .*$", PAGE.read_text(), re.MULTILINE)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What the README shows in Python and on the command line, run as it stands against a tiny model."""
+"""What the README and the page about the client show, run as it stands against a tiny model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from support.servers.processes import Server, engine_server, gateway_server
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+CLIENT = (ROOT / "docs/client.md").read_text()
+RUNNING = (ROOT / "docs/running.md").read_text()
+BLOCKS = re.findall(r"^```python\n(.*?)^```", README + CLIENT, re.MULTILINE | re.DOTALL)
 COMMANDS = re.findall(r"^headrace [^-].*$", README, re.MULTILINE)
 
 
@@ -70,10 +72,13 @@ def test_every_command_runs(gateway: Server, folder: Path) -> None:
         assert done.returncode == 0, (line, done.stderr)
 
 
-def test_every_file_that_it_links_to_is_there() -> None:
-    for target in re.findall(r"\]\(([^)]+)\)", README):
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.name
+)
+def test_every_file_that_a_page_links_to_is_there(page: str) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", (ROOT / page).read_text()):
         if not target.startswith("http"):
-            assert (ROOT / target).exists(), target
+            assert ((ROOT / page).parent / target).exists(), target
 
 
 def test_every_make_task_that_it_names_is_there() -> None:
@@ -81,5 +86,5 @@ def test_every_make_task_that_it_names_is_there() -> None:
     tasks = set(re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE))
     (parts,) = re.findall(r"^PARTS := (.*)", makefile, re.MULTILINE)
     tasks |= {f"test-{part}" for part in parts.split()}
-    named = re.findall(r"(?:^|`)make ((?:[a-z-]+ ?)+)", README, re.MULTILINE)
+    named = re.findall(r"(?:^|`)make ((?:[a-z-]+ ?)+)", README + RUNNING, re.MULTILINE)
     assert {"run", "test", "models", "images"} <= set(" ".join(named).split()) <= tasks
