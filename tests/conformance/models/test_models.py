@@ -17,7 +17,7 @@ from headrace import (
 from headrace.model_types import ModelInfo
 from headrace.types import FinishReason, GenerateStatus, ModelState
 from support.clocks.waiting import LIMIT, wait_until
-from support.contract.places import Folders, Place
+from support.contract.places import MODEL, Folders, Place
 from support.contract.second_model import NAME, forget
 
 
@@ -206,3 +206,29 @@ def test_list_models_names_model_and_engine(client: Client) -> None:
     assert [model.model_name for model in models] == sorted(model.model_name for model in models)
     assert {model.engine for model in models} == {"e1"}
     assert all(model.state_time is not None for model in models)
+
+
+def test_get_model_tells_every_choice_and_size(client: Client) -> None:
+    effective = client.get_model(MODEL)[0].effective
+    assert effective is not None
+    config = effective.config
+    assert config["dtype"] == "FLOAT32"
+    assert config["num_threads"] >= 1
+    assert (config["max_length"], config["max_batch"], config["block_size"]) == (256, 8, 16)
+    assert config["enable_prefix_cache"] is True
+    assert config["num_blocks"] * 16 == effective.kv_tokens == 256 * 8
+    assert effective.kv_bytes == effective.kv_tokens * 2 * 2 * 64 * 4 // 2  # 2 of 4 heads have keys and values.
+    assert effective.weight_bytes > 0
+    assert effective.workspace_bytes > 0
+    assert effective.vocab_size == 384
+    assert effective.devices
+
+
+def test_inspect_model_describes_without_installing(client: Client, folders: Folders) -> None:
+    found = client.inspect_model(str(folders.tiny))
+    assert (found.format, found.architecture) == ("HF", "LlamaForCausalLM")
+    assert (found.max_length, found.vocab_size) == (256, 384)
+    assert found.config["num_hidden_layers"] == 2
+    assert found.refusal is None
+    assert found.chat_template
+    assert str(folders.tiny) not in {model.model_name for model in client.list_models()}

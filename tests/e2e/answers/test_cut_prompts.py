@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from headrace import Client
 from headrace._transport.transport import open_transport
-from support.models.tiny_models import make_tiny_llama, tiny_tokenizer
+from support.models.tiny_models import make_tiny_llama
+from support.models.tiny_tokenizer import tiny_tokenizer
 
 
 @pytest.mark.parametrize("missing", [1, 2, 3])

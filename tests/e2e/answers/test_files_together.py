@@ -11,7 +11,9 @@ import pytest
 import torch
 from headrace import Client, InvalidRequestError
 from headrace._transport.transport import open_transport
-from support.models.tiny_models import ENDOFTEXT, IM_END, VOCAB_SIZE, make_tiny_llama, read_json, write_json
+from support.models.json_files import read_json, write_json
+from support.models.tiny_models import make_tiny_llama
+from support.models.tiny_tokenizer import ENDOFTEXT, IM_END, VOCAB_SIZE
 
 PADDED = VOCAB_SIZE + 37
 MAX_LENGTH = 128

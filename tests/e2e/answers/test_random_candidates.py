@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from headrace import Client, ResultQueue
-from support.models.tiny_models import VOCAB_SIZE
+from support.models.tiny_tokenizer import VOCAB_SIZE
 from support.servers.books import release_all
 from support.servers.processes import core_of
 from support.servers.scarcity import FORMATS, Chance, Scarce, scarce_engine

@@ -14,7 +14,7 @@ import pytest
 from headrace_engine.errors import BadModel
 from headrace_engine.models.catalogue import open_model
 
-from support.models.tiny_models import read_json, write_json
+from support.models.json_files import read_json, write_json
 
 
 @contextmanager

@@ -11,15 +11,8 @@ from typing import Any
 import gguf
 import numpy as np
 
-from support.models.tiny_models import (
-    CHAT_TEMPLATE,
-    ENDOFTEXT,
-    IM_END,
-    IM_START,
-    SPECIAL_TOKENS,
-    read_json,
-    tiny_vocabulary,
-)
+from support.models.json_files import read_json
+from support.models.tiny_tokenizer import CHAT_TEMPLATE, ENDOFTEXT, IM_END, IM_START, SPECIAL_TOKENS, tiny_vocabulary
 
 Array = np.ndarray[Any, Any]
 

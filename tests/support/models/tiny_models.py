@@ -1,37 +1,19 @@
-r"""Tiny random models in the layouts that users have: Hugging Face directories and GGUF files.
+"""Tiny random models in the layouts that users have: Hugging Face directories and GGUF files.
 
-Weights have a wide distribution, so that the two most likely ids are rarely close. The tokenizer is a byte-level BPE of
-384 ids with Llama 3's splitting: emoji and CJK split into bytes, and merged ids such as "?\n" cross a line end.
+Weights have a wide distribution, so that the two most likely ids are rarely close.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-VOCAB_SIZE = 384
-ENDOFTEXT, IM_START, IM_END = 0, 1, 2
-SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+from support.models.json_files import write_json
+from support.models.tiny_tokenizer import ENDOFTEXT, IM_END, IM_START, VOCAB_SIZE, make_tiny_tokenizer
+
 GENERATION_CONFIG: Mapping[str, Any] = {"bos_token_id": IM_START, "eos_token_id": [IM_END, ENDOFTEXT]}
-CHAT_TEMPLATE = (
-    "{% for message in messages %}"
-    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
-    "{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
-)
-SPLIT_PATTERN = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
-    r"|\s+(?!\S)|\s+"
-)
-_WORDS = (
-    "?\n", ".\n", "!\n", "\n\n", " the", " and", " of", " is", " to", " in", " that", " water", " wheel",
-    "Hello", " world", "The", "What", " city", " France", "user", "assistant", "system", " hear", "def", " return",
-    " why", "123", "..", "  ", "é", " stop", " blue", " sky", " river", " engine", " model", " batch", "Why",
-    "How", " you", " are", " lamp",
-)  # fmt: skip
 
 
 def make_tiny_llama(path: Path | str, *, shards: int = 1, seed: int = 0, **overrides: Any) -> Path:
@@ -64,60 +46,6 @@ def make_tiny_family(path: Path | str, name: str, *, shards: int = 1, seed: int 
     config_class = getattr(transformers, f"{prefix}TextConfig", None) or getattr(transformers, f"{prefix}Config")
     config = config_class(**_sizes({"pad_token_id": ENDOFTEXT, **settings, **overrides}))
     return _make(Path(path), getattr(transformers, f"{prefix}ForCausalLM"), config, shards, seed)
-
-
-def make_tiny_tokenizer(path: Path | str) -> Path:
-    """Write only the tokenizer's files to directory `path`."""
-    path = Path(path)
-    path.mkdir(parents=True, exist_ok=True)
-    tiny_tokenizer().save(str(path / "tokenizer.json"))
-    config = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": SPECIAL_TOKENS[IM_START],
-        "eos_token": SPECIAL_TOKENS[IM_END],
-        "pad_token": SPECIAL_TOKENS[ENDOFTEXT],
-        "chat_template": CHAT_TEMPLATE,
-        "clean_up_tokenization_spaces": False,
-    }
-    write_json(path / "tokenizer_config.json", config)
-    return path
-
-
-def tiny_tokenizer() -> Any:
-    """Return the byte-level BPE as a tokenizers.Tokenizer."""
-    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
-
-    vocab, merges = tiny_vocabulary()
-    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=True))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(SPLIT_PATTERN), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in SPECIAL_TOKENS])
-    return tokenizer
-
-
-def tiny_vocabulary() -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """Return the pieces with their ids, in the order special, bytes, merged, and the merges."""
-    byte_chars = _byte_chars()
-    merges = _merges(byte_chars)[: VOCAB_SIZE - len(SPECIAL_TOKENS) - 256]
-    pieces = [*SPECIAL_TOKENS, *byte_chars, *(left + right for left, right in merges)]
-    assert len(pieces) == len(set(pieces)) == VOCAB_SIZE
-    return {piece: index for index, piece in enumerate(pieces)}, merges
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write `content` as JSON."""
-    path.write_text(json.dumps(content, indent=2), encoding="utf-8")
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object."""
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return content
 
 
 def make_tiny_gguf(path: Path | str, source: Path, quant: str = "F32") -> Path:
@@ -169,23 +97,6 @@ def _draw(model: Any, seed: int) -> None:
                 parameter.copy_(0.5 * noise if name.endswith("bias") else centre + 0.2 * noise)
             else:
                 parameter.copy_(noise * 1.5 / parameter.shape[-1] ** 0.5)
-
-
-def _byte_chars() -> list[str]:
-    """Return the printable character that represents each byte, 0 to 255, in byte-level BPE."""
-    plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    shifted = iter(range(256, 512))
-    return [chr(byte) if byte in plain else chr(next(shifted)) for byte in range(256)]
-
-
-def _merges(byte_chars: list[str]) -> list[tuple[str, str]]:
-    """Return merges of every word from left to right; a pair that two words share appears once."""
-    return list(dict.fromkeys(pair for word in _WORDS for pair in _chain([byte_chars[b] for b in word.encode()])))
-
-
-def _chain(chars: list[str]) -> Iterator[tuple[str, str]]:
-    for end in range(1, len(chars)):
-        yield "".join(chars[:end]), chars[end]
 
 
 _SLIDING, _FULL = "sliding_attention", "full_attention"

@@ -10,7 +10,7 @@ from headrace_engine.models.tokenizer import TokenizerBundle
 from headrace_engine.models.vocabulary.pieces import piece_bytes
 from headrace_engine.models.vocabulary.plain import plain_tokenizer
 
-from support.models.tiny_models import CHAT_TEMPLATE, tiny_tokenizer
+from support.models.tiny_tokenizer import CHAT_TEMPLATE, tiny_tokenizer
 
 SPACE = "\u2581"
 BOS, EOS = 1, 2

@@ -10,7 +10,8 @@ from typing import Any
 
 from headrace import Client
 
-from support.models.tiny_models import VOCAB_SIZE, make_tiny_llama
+from support.models.tiny_models import make_tiny_llama
+from support.models.tiny_tokenizer import VOCAB_SIZE
 from support.servers.gate import Gate
 from support.servers.processes import Server, gated_engine_server
 

@@ -8,7 +8,8 @@ from headrace_engine.guided.time_limit import TimeLimit
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.tokenizer import TokenizerBundle, load_tokenizer
 from support.models.guided_walks import IM_END, Walker
-from support.models.tiny_models import VOCAB_SIZE, make_tiny_llama
+from support.models.tiny_models import make_tiny_llama
+from support.models.tiny_tokenizer import VOCAB_SIZE
 
 
 @pytest.fixture(autouse=True)

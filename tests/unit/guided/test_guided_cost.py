@@ -21,7 +21,7 @@ from headrace_engine.models.tokenizer import TokenizerBundle
 from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 from llguidance import LLMatcher, LLParserLimits
 from support.models.guided_walks import Walker, ids_of, refusal, schema_format
-from support.models.tiny_models import VOCAB_SIZE
+from support.models.tiny_tokenizer import VOCAB_SIZE
 
 TESTS = Path(__file__).parents[2]
 LETTERS = grammar_of(ResponseFormat(ResponseFormatKind.REGEX, "[a-z]*"))

@@ -14,7 +14,7 @@ from headrace_engine.models.tokenizer import TokenizerBundle
 from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 from llguidance import LLMatcher, LLParserLimits
 from support.models.guided_walks import IM_END, TREE, Walker, ids_of, refusal, schema_format
-from support.models.tiny_models import VOCAB_SIZE
+from support.models.tiny_tokenizer import VOCAB_SIZE
 
 
 def tool(number: int) -> dict[str, Any]:

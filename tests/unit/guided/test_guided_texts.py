@@ -13,7 +13,7 @@ from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.models.guided_walks import TREE, Walker, ids_of, refusal, schema_format
-from support.models.tiny_models import VOCAB_SIZE
+from support.models.tiny_tokenizer import VOCAB_SIZE
 
 CHOICES = ("get", "get_time", "get_weather", "日本", 'a"b', "line\nbreak", "C:\\x")
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.models.damage import edit_json
 from support.models.tiny_gguf import sentencepiece_keys, write_gguf
-from support.models.tiny_models import CHAT_TEMPLATE, SPECIAL_TOKENS, tiny_vocabulary
+from support.models.tiny_tokenizer import CHAT_TEMPLATE, SPECIAL_TOKENS, tiny_vocabulary
 from unit.models.conftest import Copy
 
 CORPUS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("smollm2_ids.json").read_text(encoding="utf-8"))

@@ -10,7 +10,7 @@ from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.tokenizer import TokenizerBundle, load_tokenizer
 from support.models.damage import edit_json
 from support.models.tiny_gguf import sentencepiece_keys, write_gguf
-from support.models.tiny_models import tiny_tokenizer
+from support.models.tiny_tokenizer import tiny_tokenizer
 from unit.models.conftest import Copy
 
 

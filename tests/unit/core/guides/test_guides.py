@@ -18,7 +18,8 @@ from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 from headrace_engine.sampling_params import SamplingParams
 from support.clocks.waiting import LIMIT
 from support.models.guided_walks import ids_of
-from support.models.tiny_models import VOCAB_SIZE, make_tiny_llama
+from support.models.tiny_models import make_tiny_llama
+from support.models.tiny_tokenizer import VOCAB_SIZE
 
 EOS = 2
 YES_OR_NO = grammar_of(ResponseFormat(ResponseFormatKind.CHOICE, choices=("yes", "no")))

@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.core.drafter import KnowingDrafter
 from support.core.rig import Rig
-from support.models.tiny_models import VOCAB_SIZE, make_tiny_llama
+from support.models.tiny_models import make_tiny_llama
+from support.models.tiny_tokenizer import VOCAB_SIZE
 
 token_ids = st.integers(0, VOCAB_SIZE - 1)
 id_lists = st.lists(token_ids, max_size=40).map(tuple)

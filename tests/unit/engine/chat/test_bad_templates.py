@@ -10,7 +10,7 @@ from headrace_engine.engine.chat.messages import MAX_DEPTH
 from headrace_engine.engine.chat.template import ChatTemplate
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.request_types import Chat, ChatMessage, ToolCall
-from support.models.tiny_models import CHAT_TEMPLATE
+from support.models.tiny_tokenizer import CHAT_TEMPLATE
 
 HELLO = ChatMessage("user", "Hello!")
 TRIMMING = (

@@ -15,7 +15,7 @@ from headrace_engine.errors import InvalidArgument
 from headrace_engine.request_types import Chat, ChatMessage, ToolCall
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.models.tiny_models import CHAT_TEMPLATE
+from support.models.tiny_tokenizer import CHAT_TEMPLATE
 
 HELLO = ChatMessage("user", "Hello!")
 TRIMMING = (

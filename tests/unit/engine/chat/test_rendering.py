@@ -7,7 +7,7 @@ from headrace_engine.engine.chat.renderer import Renderer
 from headrace_engine.engine.chat.template import MAX_REASON
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.request_types import Chat, ChatMessage, ToolCall
-from support.models.tiny_models import CHAT_TEMPLATE
+from support.models.tiny_tokenizer import CHAT_TEMPLATE
 
 HELLO = Chat((ChatMessage("user", "Hello!"),))
 BOMB = "{% if messages[0].content == 'bomb' %}{{ BOMB }}{% else %}{{ messages[0].content }}{% endif %}"

@@ -17,7 +17,7 @@ from headrace_engine.request_types import Chat, ChatMessage
 from support.clocks.waiting import wait_until
 from support.engine.rig import NAME, Rig
 from support.logged import logged
-from support.models.tiny_models import CHAT_TEMPLATE
+from support.models.tiny_tokenizer import CHAT_TEMPLATE
 from unit.engine.chat.conftest import Program
 
 HELLO = Chat((ChatMessage("user", "Hello!"),))

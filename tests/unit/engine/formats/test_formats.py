@@ -24,7 +24,8 @@ from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.tokenizer import TokenizerBundle, load_tokenizer
 from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 from support.clocks.waiting import LIMIT
-from support.models.tiny_models import VOCAB_SIZE, make_tiny_llama
+from support.models.tiny_models import make_tiny_llama
+from support.models.tiny_tokenizer import VOCAB_SIZE
 
 YES_OR_NO = ResponseFormat(ResponseFormatKind.CHOICE, choices=("yes", "no"))
 

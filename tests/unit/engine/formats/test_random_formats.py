@@ -19,7 +19,8 @@ from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support.models.guided_walks import ids_of
-from support.models.tiny_models import VOCAB_SIZE, make_tiny_llama
+from support.models.tiny_models import make_tiny_llama
+from support.models.tiny_tokenizer import VOCAB_SIZE
 
 LENGTH = 30
 WORDS = ("a", "b", "id", "naïve", "日")

@@ -15,7 +15,7 @@ from headrace_engine.engine.models.prepare import Prepared, check_model, describ
 from headrace_engine.errors import BadModel, HeadraceError, InvalidArgument
 from headrace_engine.model_types import ModelDescription
 from support.engine.rig import Rig
-from support.models.tiny_models import read_json, write_json
+from support.models.json_files import read_json, write_json
 
 OFFLINE = EngineOptions(allow_hub=False)
 

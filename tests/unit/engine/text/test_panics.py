@@ -14,7 +14,7 @@ from headrace_engine.errors import BadModel, HeadraceError, Internal, InvalidArg
 from headrace_engine.model_types import ModelState
 from headrace_engine.request_types import Chat, ChatMessage
 from support.engine.rig import NAME, Rig
-from support.models.tiny_models import read_json, write_json
+from support.models.json_files import read_json, write_json
 from unit.engine.work.test_work_pool import Panic
 
 BACKTRACKS = "a" * 40 + "b"

@@ -14,8 +14,9 @@ from headrace_engine.models.adapters.opening import open_adapter
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.spec import DecoderSpec
 from safetensors.torch import load_file, save_file
+from support.models.json_files import read_json, write_json
 from support.models.tiny_adapters import make_tiny_adapter
-from support.models.tiny_models import make_tiny_family, make_tiny_llama, read_json, write_json
+from support.models.tiny_models import make_tiny_family, make_tiny_llama
 
 Q = "base_model.model.model.layers.0.self_attn.q_proj"
 A, B = f"{Q}.lora_A.weight", f"{Q}.lora_B.weight"

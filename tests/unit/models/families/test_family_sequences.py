@@ -14,8 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.backends.cpu_sequences import CpuLanes, cpu_model
 from support.backends.torch_sequences import Lane, Lanes, load, random_ids, reference
+from support.models.json_files import read_json
 from support.models.tiny_gguf import ARCHITECTURES
-from support.models.tiny_models import FAMILIES, make_tiny_family, make_tiny_gguf, read_json
+from support.models.tiny_models import FAMILIES, make_tiny_family, make_tiny_gguf
 
 COUNT = 20
 PROMPT = random_ids(37, seed=1)

@@ -10,8 +10,9 @@ import torch
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.weights import load_weights
 from support.models.damage import edit_json, refusal
+from support.models.json_files import read_json
 from support.models.quantized_checkpoints import ALL, WEIGHTS, Packed, write_by_name, write_quantized
-from support.models.tiny_models import make_tiny_llama, read_json
+from support.models.tiny_models import make_tiny_llama
 from unit.models.conftest import Copy
 from unit.models.quantized.test_quantized_refusals import Q, change, configure, refused_weights
 

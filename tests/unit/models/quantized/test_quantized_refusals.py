@@ -13,8 +13,8 @@ from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.weights import load_weights
 from safetensors.torch import load_file, save_file
 from support.models.damage import edit_json, refusal
+from support.models.json_files import read_json
 from support.models.quantized_checkpoints import ALL, SCHEMES, WEIGHTS, write_quantized
-from support.models.tiny_models import read_json
 from unit.models.conftest import Copy
 
 Q = "model.layers.0.self_attn.q_proj"

@@ -16,8 +16,9 @@ from headrace_engine.service.convert.results import DESCRIPTION, EFFECTIVE_CONFI
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.models.damage import edit_header, read_header
+from support.models.json_files import read_json, write_json
 from support.models.tiny_gguf import write_gguf
-from support.models.tiny_models import make_tiny_llama, read_json, write_json
+from support.models.tiny_models import make_tiny_llama
 
 WEIGHTS = "model.safetensors"
 FILES = ("config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json", WEIGHTS)

@@ -17,7 +17,7 @@ from headrace_engine.request_types import Chat, ChatMessage
 from headrace_engine.result_types import FinishReason
 from support.clocks.clock import settle
 from support.engine.rig import NAME, Rig
-from support.models.tiny_models import read_json, write_json
+from support.models.json_files import read_json, write_json
 from support.models.vocabularies import byte_level
 
 
