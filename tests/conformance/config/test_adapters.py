@@ -33,7 +33,9 @@ class Adapted:
     def start(self, name: str, ids: Sequence[int] = PROMPT, **fields: Any) -> Any:
         """Start a greedy request with an adapter; "": none."""
         fields = {"max_new_tokens": COUNT, "do_sample": False, "ignore_eos": True, **fields}
-        return self.client.start_request(NAME, ids=ids, lora_name=name, **fields)
+        handle, queue = self.client.start_request(NAME, ids=ids, lora_name=name, **fields)
+        assert queue.request.effective_config.get("lora_name", "") == name
+        return handle, queue
 
     def expected(self, name: str, ids: Sequence[int] = PROMPT) -> list[int]:
         """Return what PEFT computes."""
