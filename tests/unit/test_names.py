@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,9 @@ def test_the_table_is_sorted_and_has_each_case_once(lines: list[tuple[str, str]]
 
 def test_each_line_is_one_sentence(lines: list[tuple[str, str]]) -> None:
     assert [case for case, text in lines if not re.fullmatch(r"[^.]+(\.\d[^.]*)*\.", text)] == []
+
+
+def test_no_helper_takes_the_name_of_a_module_of_python() -> None:
+    """A helper that runs as a program has its own folder first on Python's path."""
+    files = [*TESTS.rglob("*.py"), *(TESTS.parent / "bench").rglob("*.py"), *(TESTS.parent / "deploy").rglob("*.py")]
+    assert [file for file in files if file.stem in sys.stdlib_module_names] == []

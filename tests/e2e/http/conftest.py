@@ -8,7 +8,7 @@ import openai
 import pytest
 from headrace import Client
 from support.clocks.waiting import LIMIT
-from support.servers.http import HttpGateway, http_gateway
+from support.servers.http_servers import HttpGateway, http_gateway
 from support.servers.processes import Server
 
 

@@ -9,7 +9,7 @@ import anthropic
 import pytest
 from headrace import Client
 from support.clocks.waiting import LIMIT
-from support.servers.http import HttpGateway
+from support.servers.http_servers import HttpGateway
 
 USER: Any = [{"role": "user", "content": "Hello world?"}]
 SYSTEM = "You are a river."

@@ -13,7 +13,7 @@ import pytest
 from headrace import Client
 from support.clocks.waiting import LIMIT, wait_until
 from support.servers.gate import Gate
-from support.servers.http import HttpGateway
+from support.servers.http_servers import HttpGateway
 from support.servers.processes import Server
 
 USER: Any = [{"role": "user", "content": "Hello"}]

@@ -19,7 +19,7 @@ from support.clocks.waiting import LIMIT, wait_until
 from support.servers.books import balanced
 from support.servers.crowd import serve
 from support.servers.gate import Gate
-from support.servers.http import HttpGateway, holder_of, http_gateway
+from support.servers.http_servers import HttpGateway, holder_of, http_gateway
 from support.servers.processes import Server, gated_engine_server
 
 CHAT: dict[str, Any] = {

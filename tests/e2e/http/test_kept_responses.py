@@ -14,7 +14,7 @@ from headrace import Client
 from support.clocks.waiting import LIMIT, wait_until
 from support.servers.crowd import serve
 from support.servers.gate import Gate
-from support.servers.http import HttpGateway, holder_of, http_gateway
+from support.servers.http_servers import HttpGateway, holder_of, http_gateway
 from support.servers.processes import Server, gated_engine_server
 
 MORE: Any = {"seed": 7, "ignore_eos": True}

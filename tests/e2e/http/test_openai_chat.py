@@ -9,7 +9,7 @@ import jsonschema
 import openai
 import pytest
 from headrace import Client
-from support.servers.http import HttpGateway
+from support.servers.http_servers import HttpGateway
 
 MESSAGES: Any = [{"role": "system", "content": "You are a river."}, {"role": "user", "content": "Hello world?"}]
 SCHEMA = {

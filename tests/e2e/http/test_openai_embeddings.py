@@ -7,7 +7,7 @@ from typing import Any
 import openai
 import pytest
 from headrace import Client
-from support.servers.http import HttpGateway
+from support.servers.http_servers import HttpGateway
 
 TEXTS = ["A wheel turns.", "Water flows."]
 

@@ -12,7 +12,7 @@ from headrace import Client
 from openai.types.responses import Response
 from support.clocks.waiting import LIMIT, wait_until
 from support.servers.gate import Gate
-from support.servers.http import HttpGateway, http_gateway
+from support.servers.http_servers import HttpGateway, http_gateway
 from support.servers.processes import Server
 
 INPUT = "Hello world?"

@@ -89,7 +89,7 @@ def test_files_replaced_while_they_were_read_are_read_again(
     assert contexts() is second
 
 
-def test_a_file_written_in_place_has_another_stamp_whatever_its_time(tmp_path: Path) -> None:
+def test_a_file_written_in_place_has_another_stamp(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("one")
     before, time = file_stamp(file), file.stat().st_mtime_ns

@@ -60,7 +60,7 @@ class LoadingRig(Rig):
         return bool(self.loaded)
 
 
-def test_steps_go_on_while_files_are_read_and_end_before_it_is_loaded() -> None:
+def test_steps_go_on_while_files_are_read() -> None:
     rig = LoadingRig()
     key = rig.add((5, 6, 7), max_new=60)
     for _ in range(3):

@@ -182,7 +182,7 @@ async def test_a_request_sent_before_an_answer_is_not_kept(connect: Any) -> None
 
 
 @pytest.mark.parametrize("cut", [1, 3])
-async def test_a_request_that_would_change_the_protocol_is_served_as_it_is(connect: Any, cut: int) -> None:
+async def test_a_change_of_protocol_that_is_asked_for_is_not_made(connect: Any, cut: int) -> None:
     """Java's client asks so for HTTP/2, with the body of its request behind."""
     peer, body = await connect(), b'{"model": 3}'
     head = (
