@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import json
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
-import transformers
-from headrace import InvalidRequestError, huggingface
+from headrace import InvalidRequestError
 from headrace._values import calls
 from headrace._values.builders import Flag, Setter
 from headrace._values.fill import fill
@@ -135,78 +132,6 @@ class TestDashInfer:
     def test_what_can_be_read_once_only_is_kept(self) -> None:
         config = ASGenerationConfigBuilder().stop_token_ids(iter([1, 2])).build()  # type: ignore[arg-type]
         assert list(sent(config).stop_token_ids) == [1, 2]
-
-
-class TestHuggingFace:
-    @pytest.fixture(autouse=True)
-    def quiet(self) -> Iterator[None]:
-        """Without transformers' advice about fields that it would not use."""
-        before = transformers.logging.get_verbosity()
-        transformers.logging.set_verbosity_error()
-        yield
-        transformers.logging.set_verbosity(before)
-
-    def built(self, **fields: Any) -> dict[str, Any]:
-        return ASGenerationConfigBuilder(transformers.GenerationConfig(**fields)).build()
-
-    def test_a_config_that_says_nothing_sets_nothing(self) -> None:
-        assert self.built() == {}
-
-    def test_what_it_says_is_taken(self) -> None:
-        same = {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "repetition_penalty": 1.05}
-        lengths = {"max_length": 100, "max_new_tokens": 10, "min_length": 3, "min_new_tokens": 2}
-        built = self.built(**same, **lengths, eos_token_id=[2, 7], no_repeat_ngram_size=3, bad_words_ids=[[5]])
-        assert built == {**same, **lengths, "eos_token_id": [2, 7], "no_repeat_ngram_size": 3, "bad_words_ids": [[5]]}
-
-    def test_other_names_are_translated(self) -> None:
-        built = self.built(
-            num_return_sequences=2, do_sample=True, stop_strings="end", max_time=2.5, eos_token_id=2,
-            suppress_tokens=[8, 9], bad_words_ids=[[5, 6]],
-        )  # fmt: skip
-        assert built["stop_words"] == ["end"]
-        assert (built["n"], built["deadline"], built["eos_token_id"]) == (2, 2.5, [2])
-        assert built["bad_words_ids"] == [[5, 6], [8], [9]]
-
-    def test_what_speaks_of_beams_is_taken_with_beams_only(self) -> None:
-        assert self.built(early_stopping=True, length_penalty=0.5) == {}
-        assert self.built(num_beams=4, length_penalty=0.5, early_stopping=True) == {
-            "num_beams": 4,
-            "length_penalty": 0.5,
-        }
-
-    def test_arguments_beside_it_win_for_the_seed_and_lose_for_eos(self) -> None:
-        config = transformers.GenerationConfig(eos_token_id=2)
-        assert ASGenerationConfigBuilder(config, seed=3, eos_token_id=9).build() == {"eos_token_id": [2], "seed": 3}
-        assert ASGenerationConfigBuilder(transformers.GenerationConfig(), eos_token_id=9).build() == {
-            "eos_token_id": [9]
-        }
-
-    @pytest.mark.parametrize(
-        ("name", "value"),
-        [("guidance_scale", 1.5), ("typical_p", 0.9), ("forced_eos_token_id", 2), ("sequence_bias", {(1,): 2.0})],
-    )
-    def test_what_has_no_counterpart_is_refused_by_name(self, name: str, value: object) -> None:
-        with pytest.raises(InvalidRequestError, match=name) as caught:
-            self.built(**{name: value})
-        assert caught.value.reason == "NOT_SUPPORTED"
-
-    def test_how_it_computes_does_not_matter(self) -> None:
-        assert self.built(use_cache=False, pad_token_id=0, bos_token_id=1, output_scores=True) == {}
-
-    def test_every_field_of_transformers_is_known(self) -> None:
-        """So that a new one is looked at, and not refused as a misspelling."""
-        assert transformers.GenerationConfig().to_dict().keys() <= set(huggingface.KNOWN)
-
-    def test_a_file_s_contents_are_taken_too(self, tmp_path: Path) -> None:
-        transformers.GenerationConfig(do_sample=True, top_k=3, eos_token_id=2).save_pretrained(tmp_path)
-        raw = json.loads((tmp_path / "generation_config.json").read_text())
-        assert ASGenerationConfigBuilder(raw).build() == {"do_sample": True, "top_k": 3, "eos_token_id": [2]}
-
-    def test_a_misspelled_field_and_no_config_at_all_are_refused(self) -> None:
-        with pytest.raises(TypeError, match="did you mean top_k"):
-            ASGenerationConfigBuilder({"top_kk": 1})
-        with pytest.raises(TypeError, match="expected a Hugging Face GenerationConfig"):
-            ASGenerationConfigBuilder(5)  # type: ignore[arg-type]
 
 
 class TestLmdeploy:

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from headrace_engine.engine.models import kept_models
-from headrace_engine.engine.models.kept_models import Replaced
 from headrace_engine.engine.models.state_store import FILE, SavedModel, StateStore
 from headrace_engine.errors import BadModel, FailedPrecondition, InvalidArgument
 from headrace_engine.model_types import ModelState
@@ -196,75 +195,6 @@ async def test_two_engines_do_not_share_a_folder(rig: Rig, tmp_path: Path) -> No
         await second.start()
     await first.close()
     await second.start()
-
-
-class TestDeclared:
-    """Models of the command line, which is newer than what was kept."""
-
-    @pytest.fixture(autouse=True)
-    async def kept(self, rig: Rig, tmp_path: Path) -> None:
-        """A model and another one were running when the engine went away."""
-        await rig.new_engine(state_dir=tmp_path).start()
-        await rig.run(max_batch=32)
-        await rig.run("other")
-        await rig.engine.close()
-        rig.new_engine(state_dir=tmp_path)
-
-    async def test_an_equal_config_is_returned_to(self, rig: Rig) -> None:
-        assert await rig.engine.start([rig.config(max_batch=32)]) == []
-        assert await rest(rig) == {NAME: ModelState.RUNNING, "other": ModelState.RUNNING}
-
-    async def test_another_config_takes_the_place_of_what_was_kept(self, rig: Rig, tmp_path: Path) -> None:
-        newer = rig.config(max_batch=4, max_length=64)
-        assert await rig.engine.start([newer]) == [Replaced(NAME, ("max_batch: 32 -> 4", "max_length: unset -> 64"))]
-        await rig.engine.install_model(newer)
-        assert batches(tmp_path) == {NAME: 4, "other": None}
-        assert rig.engine.get_model(NAME).effective.config.max_batch == 4
-        await rest(rig)
-
-    async def test_a_kept_config_stays_until_the_new_one_is_read(
-        self, rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        newer = rig.config(max_batch=4)
-        await rig.engine.start([newer])
-        await rest(rig)
-        assert batches(tmp_path) == {NAME: 32, "other": None}
-
-        def damaged(*_: object) -> None:
-            raise BadModel("the tokenizer is damaged")
-
-        monkeypatch.setattr("headrace_engine.engine.models.model.prepare", damaged)
-        with pytest.raises(BadModel):
-            await rig.engine.install_model(newer)
-        assert batches(tmp_path) == {NAME: 32, "other": None}
-        await rig.engine.release_model(NAME)
-        assert batches(tmp_path) == {"other": None}
-
-    @pytest.mark.parametrize(
-        ("changes", "text"),
-        [
-            ({"model_path": "/nowhere/at/all"}, "/nowhere/at/all: no such file or directory"),
-            ({"max_length": 10**6}, "exceeds the model's maximum"),
-            ({"max_batch": 0}, "max_batch = 0 is out of range"),
-        ],
-    )
-    async def test_a_wrong_one_is_refused_before_anything_is_done(
-        self, rig: Rig, tmp_path: Path, changes: dict[str, Any], text: str
-    ) -> None:
-        with pytest.raises((BadModel, InvalidArgument), match=text):
-            await rig.engine.start([rig.config(**changes)])
-        assert rig.engine.list_models() == []
-        assert batches(tmp_path) == {NAME: 32, "other": None}
-        await rig.new_engine(state_dir=tmp_path).start()  # The folder is not held.
-        await rest(rig)
-
-    async def test_a_name_on_a_hub_is_not_fetched_before_the_engine_is_up(
-        self, rig: Rig, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("headrace_engine.models.loaders.hub.fetch", lambda *_: pytest.fail("fetched"))
-        (replaced,) = await rig.engine.start([rig.config(model_path="owner/model", max_batch=32)])
-        assert replaced.changes == (f"model_path: {rig.model_path} -> owner/model",)
-        await rest(rig)
 
 
 def batches(folder: Path) -> dict[str, Any]:
