@@ -15,16 +15,21 @@ _TOGETHER = (("q", "k", "v"), ("gate", "up"), ("shared_gate", "shared_up"))
 
 def sharing_input(spec: DecoderSpec, present: Container[str]) -> Iterator[list[str]]:
     """Yield the names of the projections that share an input, of those that are present."""
+    return (names for names in _sharing_input(spec) if all(name in present for name in names))
+
+
+def _sharing_input(spec: DecoderSpec) -> Iterator[list[str]]:
     for layer in range(spec.num_layers):
         for parts in _TOGETHER:
-            names = [f"layers.{layer}.{part}" for part in parts]
-            if all(name in present for name in names):
-                yield names
+            yield [f"layers.{layer}.{part}" for part in parts]
 
 
 def side_by_side(weights: dict[str, Tensor], spec: DecoderSpec) -> None:
-    """Move what is multiplied together into one tensor, and replace it by slices of that."""
-    for names in (*sharing_input(spec, weights.keys()), *_of_experts(spec)):
+    """Move what is multiplied together into one tensor, and replace it by slices of that.
+
+    Biases are joined also where their matrices are quantized, and not among the weights.
+    """
+    for names in (*_sharing_input(spec), *_of_experts(spec)):
         _join(weights, names)
         _join(weights, [f"{name}_bias" for name in names])
 
