@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import openai
 import pytest
 from headrace import Client
-from support.clocks.waiting import LIMIT
+from support.clocks.waiting import LIMIT, wait_until
+from support.servers.crowd import serve
+from support.servers.gate import Gate
 from support.servers.http_servers import HttpGateway, http_gateway
-from support.servers.processes import Server
+from support.servers.processes import Server, gated_engine_server
 
 
 @pytest.fixture(scope="session")
@@ -37,3 +41,18 @@ def grpc(gateway: HttpGateway) -> Iterator[Client]:
     """Headrace's client of the same gateway."""
     with Client(gateway.address) as client:
         yield client
+
+
+@pytest.fixture
+def pair(tiny: Path, tmp_path: Path) -> Iterator[tuple[dict[str, Server], HttpGateway, Gate]]:
+    """Two engines whose steps one gate lets pass, and a gateway."""
+    gate = Gate(tmp_path / "steps")
+    with ExitStack() as stack:
+        engines = {name: stack.enter_context(gated_engine_server(name, gate)) for name in ("e1", "e2")}
+        for engine in engines.values():
+            with Client(engine.address) as client:
+                serve(client, tiny)
+        gateway = stack.enter_context(http_gateway({name: engine.address for name, engine in engines.items()}))
+        with Client(gateway.address) as client:
+            wait_until(lambda: all(one.reachable for one in client.server_info().engines), "an engine is not reached")
+        yield engines, gateway, gate

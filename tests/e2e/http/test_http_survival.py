@@ -6,8 +6,7 @@ import json
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -61,21 +60,6 @@ def test_curl_streams(gateway: HttpGateway) -> None:
     assert lines[-2:] == ["data: [DONE]", ""]
     chunks = [json.loads(line.removeprefix("data: ")) for line in lines[:-2]]
     assert chunks[-1]["choices"][0]["finish_reason"] == "length"
-
-
-@pytest.fixture
-def pair(tiny: Path, tmp_path: Path) -> Iterator[tuple[dict[str, Server], HttpGateway, Gate]]:
-    """Two engines whose steps one gate lets pass, and a gateway."""
-    gate = Gate(tmp_path / "steps")
-    with ExitStack() as stack:
-        engines = {name: stack.enter_context(gated_engine_server(name, gate)) for name in ("e1", "e2")}
-        for engine in engines.values():
-            with Client(engine.address) as client:
-                serve(client, tiny)
-        gateway = stack.enter_context(http_gateway({name: engine.address for name, engine in engines.items()}))
-        with Client(gateway.address) as client:
-            wait_until(lambda: all(one.reachable for one in client.server_info().engines), "an engine is not reached")
-        yield engines, gateway, gate
 
 
 def test_a_stream_goes_on_when_its_engine_is_killed(pair: tuple[dict[str, Server], HttpGateway, Gate]) -> None:

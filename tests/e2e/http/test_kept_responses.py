@@ -3,36 +3,15 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
-from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import openai
-import pytest
-from headrace import Client
 from support.clocks.waiting import LIMIT, wait_until
-from support.servers.crowd import serve
 from support.servers.gate import Gate
-from support.servers.http_servers import HttpGateway, holder_of, http_gateway
-from support.servers.processes import Server, gated_engine_server
+from support.servers.http_servers import HttpGateway, holder_of
+from support.servers.processes import Server
 
 MORE: Any = {"seed": 7, "ignore_eos": True}
-
-
-@pytest.fixture
-def pair(tiny: Path, tmp_path: Path) -> Iterator[tuple[dict[str, Server], HttpGateway, Gate]]:
-    """Two engines whose steps one gate lets pass, and a gateway."""
-    gate = Gate(tmp_path / "steps")
-    with ExitStack() as stack:
-        engines = {name: stack.enter_context(gated_engine_server(name, gate)) for name in ("e1", "e2")}
-        for engine in engines.values():
-            with Client(engine.address) as client:
-                serve(client, tiny)
-        gateway = stack.enter_context(http_gateway({name: engine.address for name, engine in engines.items()}))
-        with Client(gateway.address) as client:
-            wait_until(lambda: all(one.reachable for one in client.server_info().engines), "an engine is not reached")
-        yield engines, gateway, gate
 
 
 def test_a_response_in_the_background_survives_its_engine(pair: tuple[dict[str, Server], HttpGateway, Gate]) -> None:

@@ -108,9 +108,7 @@ def prepare(
     effective_runtime = effective_config(replace(config, format=files.format, lora_max_num=most, lora_max_rank=rank))
     warnings = tuple(ConfigWarning("config.model_path", text) for text in (*files.warnings, *bundle.warnings))
     warnings += _kv_warnings(config, files)
-    for warning in warnings:
-        if (omitted := _lines.spend("model_suspicious", party=config.model_name)) is not None:
-            _log.warning("model_suspicious: %s: %s, omitted: %d", config.model_name, warning.message, omitted)
+    _log_warnings(config.model_name, warnings)
     effective = EffectiveConfig(
         config=effective_runtime,
         architecture=files.spec.architecture,
@@ -123,6 +121,12 @@ def prepare(
     )
     formats = ResponseFormats(bundle, files.spec.vocab_size, pools)
     return Prepared(files, processor, effective, formats, not_applied, bundle.holes, adapters)
+
+
+def _log_warnings(model_name: str, warnings: tuple[ConfigWarning, ...]) -> None:
+    for warning in warnings:
+        if (omitted := _lines.spend("model_suspicious", party=model_name)) is not None:
+            _log.warning("model_suspicious: %s: %s, omitted: %d", model_name, warning.message, omitted)
 
 
 def _read_adapters(config: RuntimeConfig, files: ModelFiles, options: EngineOptions) -> tuple[LoadedAdapter, ...]:
