@@ -165,12 +165,14 @@ def _engine(tree: Path | None) -> Iterator[Server]:
     line = [python, "-m", "headrace_engine", "--name", "e1", "--listen", "127.0.0.1:0", "--backend", "cpu"]
     with subprocess.Popen([*line, "--model", f"smol={smollm2()}"], stderr=subprocess.PIPE, text=True) as process:
         server = Server(process)
-        threading.Thread(target=server.follow, daemon=True).start()
+        follower = threading.Thread(target=server.follow, daemon=True)
+        follower.start()
         try:
             server.wait_event("listening")
             yield server
         finally:
-            process.terminate()
+            server.stop()
+            follower.join(_LIMIT)
 
 
 def _machine(load: float) -> str:
