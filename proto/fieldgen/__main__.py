@@ -15,7 +15,7 @@ FILES: Mapping[str, Callable[[Contract], str]] = {
     "engine_service/headrace_engine/engine/config/fields.py": engine.table,
     "client/headrace/_values/config_fields.py": client.keywords,
     "client/headrace/_values/generation_setters.py": client.setters,
-    "client/headrace/_values/engine_stat.py": stats.engine_stat,
+    "client/headrace/_types/engine_stat.py": stats.engine_stat,
     "docs/fields.md": page.page,
 }
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.types import ModelState
+from headrace._types.models import ModelState
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class EngineStat:
 
 
 def engine_stat(contract: Contract) -> str:
-    """Return the module `headrace._values.engine_stat`."""
+    """Return the module `headrace._types.engine_stat`."""
     message = contract.message("EngineStat")
     lines = [f"{field.name}: {_words(contract, field)}{_unit(field)}" for field in message.fields]
     return _HEAD.format(

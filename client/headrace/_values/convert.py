@@ -14,9 +14,9 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from headrace_proto.v1 import generation_pb2, request_pb2, request_service_pb2, stat_pb2
 
 from headrace import types
+from headrace._types.tensor import Tensor
 from headrace._values.parts import Part, part_of
 from headrace._values.scalars import enum_name
-from headrace._values.tensor import Tensor
 from headrace._values.unfill import to_datetime, to_fields
 from headrace._values.wire_errors import error_from_status
 from headrace.errors import HeadraceError

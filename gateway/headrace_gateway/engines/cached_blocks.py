@@ -53,10 +53,10 @@ class CachedBlocks:
         held = self._models.setdefault(event.model_name, {})
         tier = 1 << event.tier
         if event.kind == wire.CACHE_EVENT_KIND_STORED:
-            room = MOST_BLOCKS - len(self)
+            free = MOST_BLOCKS - len(self)
             for key in event.block_hashes:
-                if key in held or room > 0:
-                    room -= key not in held
+                if key in held or free > 0:
+                    free -= key not in held
                     held[key] = held.get(key, 0) | tier
         elif event.kind == wire.CACHE_EVENT_KIND_REMOVED:
             for key in event.block_hashes:

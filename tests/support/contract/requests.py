@@ -88,7 +88,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
         ),
         "InspectModel": (f"{MODELS}::test_inspect_model_describes_without_installing",),
         "LoadAdapter, UnloadAdapter, ListAdapters": (
-            "conformance/test_loading_adapters.py::*",
+            "conformance/models/test_loading_adapters.py::*",
             "unit/engine/models/test_adapter_verbs.py::*",
             "unit/gateway/calls/test_adapter_calls.py::*",
             "e2e/failures/test_adapter_restarts.py::test_a_new_core_has_the_loaded_adapter",

@@ -7,7 +7,7 @@ import struct
 import numpy as np
 import pytest
 from headrace._streaming.reader import SequenceReader
-from headrace._values.tensor import Tensor
+from headrace._types.tensor import Tensor
 from headrace_proto.v1 import generation_pb2, request_pb2
 from support.scripted.wire_samples import ended, tokens
 

@@ -177,7 +177,7 @@ class Store:
         return None if held is None else held[0]
 
     def reserve(self, caller: Caller, size: int) -> None:
-        """Set aside the room of a response, for `add` or `give_back`.
+        """Reserve bytes for a response, for `add` or `give_back`.
 
         Args:
             caller: whose it is.
@@ -193,11 +193,11 @@ class Store:
         self._shares.take(host, size + _FLAT)
 
     def give_back(self, caller: Caller, size: int) -> None:
-        """Give back the room of a response that was not started."""
+        """Give back the bytes of a response that was not started."""
         self._shares.give_back(host_of(caller.peer), size + _FLAT)
 
     def add(self, followed: Followed, caller: Caller, size: int) -> None:
-        """Keep a response, in the room set aside."""
+        """Keep a response, for which bytes are reserved."""
         name = followed.response.id
         self._held[_key(name)] = followed, host_of(caller.peer), size + _FLAT
         loop = asyncio.get_running_loop()

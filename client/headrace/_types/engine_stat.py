@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.types import ModelState
+from headrace._types.models import ModelState
 
 
 @dataclass(frozen=True, slots=True)
