@@ -28,6 +28,7 @@ from headrace_gateway.http.openai.responses.request import ResponseRequest
 from headrace_gateway.http.openai.responses.routes import Deleted, Responses
 from headrace_gateway.http.openapi import OpenApi, Operation
 from headrace_gateway.http.probes import Probes
+from headrace_gateway.http.rpc import Rpc, RpcErrors, path_of, unary_methods
 
 _OPENAI = (
     Operation(
@@ -127,6 +128,9 @@ def application(clients: Clients, generations: Generations, calls: LiveCalls, ac
         for operations, form in ((_OPENAI, openai_form), (_ANTHROPIC, AnthropicErrors()), (_OWN, openai_form))
         for one in operations
         if (handler := handlers.get(one.path) or handlers.get(f"{one.method} {one.path}")) is not None
+    ]
+    routes += [
+        Route(path_of(one), endpoint(Rpc(clients, one), RpcErrors()), methods=["POST"]) for one in unary_methods()
     ]
     routes += [
         Route("/healthz", probes.alive, methods=["GET"]),

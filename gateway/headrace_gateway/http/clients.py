@@ -31,6 +31,19 @@ class Clients:
     @property
     def current(self) -> AsyncClient:
         """The client of the current caller."""
+        return self._of_caller()[1]
+
+    @property
+    def services(self) -> OwnServices:
+        """The gateway's services, called for the current caller."""
+        return self._of_caller()[0]
+
+    async def close(self) -> None:
+        """Close all clients."""
+        for _, client in self._open.values():
+            await client.close()
+
+    def _of_caller(self) -> tuple[OwnServices, AsyncClient]:
         caller = callers.current()
         name = b"" if caller.key is None else caller.key.digest
         if name not in self._open:
@@ -38,9 +51,4 @@ class Clients:
             self._open[name] = services, AsyncClient(services, retry=_PATIENCE)
         services, client = self._open[name]
         services.caller = caller  # What a key allows may have changed.
-        return client
-
-    async def close(self) -> None:
-        """Close all clients."""
-        for _, client in self._open.values():
-            await client.close()
+        return services, client
