@@ -64,6 +64,8 @@ typedef struct CoreDecodeAttention {
   void* out;             /* bfloat16 [sequences, heads * head_dim] */
   float* parts;          /* scratch, [sequences, heads, splits, head_dim]; null if splits is 1, as the next */
   float* part_sums;      /* scratch, [sequences, heads, splits, 2] */
+  const void* sinks; /* bfloat16 [heads], for each a score beside those of its keys, whose weight no value has; null:
+                        none */
   CoreKvBlocks blocks;
   int64_t q_stride;   /* elements, a multiple of 8 */
   int32_t sequences;  /* 0: no-op; at most 65535 */
@@ -84,6 +86,7 @@ typedef struct CorePrefillAttention {
   const int32_t* firsts; /* [sequences + 1] first row of each sequence, then the end of the last */
   const int32_t* stored; /* [sequences] number of stored tokens, including these rows */
   void* out;             /* bfloat16 [tokens, heads * head_dim] */
+  const void* sinks;     /* as in CoreDecodeAttention */
   CoreKvBlocks blocks;
   int64_t q_stride;   /* elements, a multiple of 8 */
   int32_t sequences;  /* 0: no-op; at most 65535 */

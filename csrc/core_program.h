@@ -224,6 +224,7 @@ typedef struct CoreRopeAppend {
 
 /* Causal attention of each row over its sequence, including its own key. */
 typedef struct CoreAttention {
+  const float* sinks; /* [heads] for each a score beside those of its keys, whose weight no value has; null: none */
   CoreValue q;
   CoreValue out;
   int32_t layer;

@@ -158,7 +158,7 @@ class Model {
     const CoreLinear head{last, {{&embed_.weight, nullptr, logits_}}, 1, full};
     const CoreEmbed embed{&embed_.weight, residual};
     const CoreRopeAppend rope{cos_.data(), sin_.data(), nullptr, nullptr, nullptr, q, k, v, q, kHeadDim, 0, 0.0f};
-    const CoreAttention attention{q, mixed, 0, 0, 0.25f, 30.0f};
+    const CoreAttention attention{nullptr, q, mixed, 0, 0, 0.25f, 30.0f};
     const CoreGated gated{gate, up, gate, CORE_GATE_GELU_TANH};
     const CoreSelect select{normed, last};
     const CoreSample sample{logits_};

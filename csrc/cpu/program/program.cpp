@@ -143,6 +143,7 @@ void check_op(OpCheck& check, const CoreAttention& op) {
   check.value_of(CORE_ROWS_TOKENS, op.q, int64_t{check.shape.heads} * check.shape.head_dim);
   check.alike(op.out, op.q);
   check.layer(op.layer);
+  check.optional(op.sinks, sizeof(float));
   check.count(op.window).that(std::isfinite(op.scale), CORE_BAD_NUMBER, op.scale).not_negative(op.soft_cap);
 }
 

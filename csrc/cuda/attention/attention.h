@@ -33,6 +33,11 @@ __device__ inline float score_of(float product, float scale, float soft_cap) {
   return score * kLog2E;
 }
 
+// Return the weight of a head's sink, if there is one, relative to that of the largest score of its keys.
+__device__ inline float sink_weight(const void* sinks, int head, float most) {
+  return sinks == nullptr ? 0.0f : exp2f(to_float(static_cast<const BFloat16*>(sinks)[head]) * kLog2E - most);
+}
+
 // Type in which weights and values are multiplied: codes less the centre are exact in Float16.
 template <typename Format>
 using ValueNumber = std::conditional_t<kHasCodes<Format>, Float16, BFloat16>;

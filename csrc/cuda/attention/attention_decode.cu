@@ -58,9 +58,10 @@ struct Joined {
   }
 
   __device__ void put(const CoreDecodeAttention& args, int64_t row) const {
+    const float whole = sum + sink_weight(args.sinks, static_cast<int>(row % args.heads), most);
 #pragma unroll
     for (int k = 0; k < kEntries; k++) {
-      const float result = sum == 0.0f ? 0.0f : out[k] / sum;
+      const float result = sum == 0.0f ? 0.0f : out[k] / whole;
       if (there(k)) static_cast<BFloat16*>(args.out)[row * D + entry(k)] = from_float<BFloat16>(result);
     }
   }
@@ -179,7 +180,8 @@ __global__ void __launch_bounds__(256) join_splits_kernel(const __grid_constant_
     sum += factor * sums[split * 2 + 1];
     out += factor * args.parts[(row * args.splits + split) * blockDim.x + threadIdx.x];
   }
-  const float result = sum == 0.0f ? 0.0f : out / sum;
+  const float whole = sum + sink_weight(args.sinks, static_cast<int>(blockIdx.x), most);
+  const float result = sum == 0.0f ? 0.0f : out / whole;
   static_cast<BFloat16*>(args.out)[row * blockDim.x + threadIdx.x] = from_float<BFloat16>(result);
 }
 

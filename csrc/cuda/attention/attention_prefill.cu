@@ -127,9 +127,10 @@ __device__ void put_output(const CorePrefillAttention& args, const Task& task, c
     if (row >= task.rows) continue;
     const int64_t out_row = int64_t{task.token(row)} * args.heads + task.head(row);
     auto* out = reinterpret_cast<uint32_t*>(static_cast<BFloat16*>(args.out) + out_row * D);
+    const float whole = sum + sink_weight(args.sinks, task.head(row), softmax[half].most);
 #pragma unroll
     for (int d = 0; d < D / 8; d++) {
-      out[d * 4 + rows.t] = pair_of<BFloat16>(entries[2 * d] / sum, entries[2 * d + 1] / sum);
+      out[d * 4 + rows.t] = pair_of<BFloat16>(entries[2 * d] / whole, entries[2 * d + 1] / whole);
     }
   }
 }

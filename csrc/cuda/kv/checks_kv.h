@@ -60,6 +60,7 @@ void check_attention(Check& check, const Args& args) {
   check.that(args.sequences <= kMaxGridYZ, CORE_BAD_SHAPE, args.sequences);
   check.extent(args.max_blocks).count(args.window).not_negative(args.scale).not_negative(args.soft_cap);
   check.pointer(args.q, 16).pointer(args.out, 16).pointer(args.tables, 4).pointer(args.stored, 4);
+  check.optional(args.sinks, 2);
 }
 
 inline void check_op(Check& check, const CoreAppendKv& args) {

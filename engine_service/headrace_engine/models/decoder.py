@@ -112,11 +112,12 @@ class Ops(Protocol[Tensor, Prepared]):
         """
         ...
 
-    def paged_attention(self, layer: int, q: Tensor, batch: Prepared) -> Tensor:
+    def paged_attention(self, layer: int, q: Tensor, batch: Prepared, sinks: Tensor | None = None) -> Tensor:
         """Compute causal attention of each row to its own sequence in the pool: [rows, heads · head_dim].
 
         The row's own keys and values have been appended. In a layer with a window, a row at position p attends to the
-        positions above p - window.
+        positions above p - window. Sinks, if there are some, are for each head a score beside those of its keys, whose
+        weight no value has.
         """
         ...
 
@@ -228,7 +229,7 @@ class Decoder(Generic[Tensor, Prepared]):
             norms = (self._weights[f"layers.{layer}.q_norm"], self._weights[f"layers.{layer}.k_norm"])
         q = self._ops.append_kv(layer, q, k, v, rows, norms)
         self._go_on()
-        out = self._ops.paged_attention(layer, q, rows)
+        out = self._ops.paged_attention(layer, q, rows, self._weights.get(f"layers.{layer}.sinks"))
         return self._linear(layer, "o", out, self._spec.output_bias, rows)
 
     def _mlp(self, layer: int, x: Tensor, rows: Prepared, prefix: str = "") -> Tensor:

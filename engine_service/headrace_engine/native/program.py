@@ -126,10 +126,23 @@ class Program:
         self._record("rope_append", op, (tables, norms, scales))
 
     def attention(
-        self, layer: int, q: Value, out: Value, scale: float, *, window: int = 0, soft_cap: float = 0.0
+        self,
+        layer: int,
+        q: Value,
+        out: Value,
+        scale: float,
+        *,
+        window: int = 0,
+        soft_cap: float = 0.0,
+        sinks: NDArray[np.float32] | None = None,
     ) -> None:
-        """Record causal attention to the keys and values in the blocks; window 0 and soft_cap 0 mean none."""
-        self._record("attention", abi.Attention(q, out, layer, window, scale, soft_cap))
+        """Record causal attention to the keys and values in the blocks; window 0 and soft_cap 0 mean none.
+
+        Args:
+            sinks: for each head a score beside those of its keys, whose weight no value has, [heads]; None: none.
+        """
+        address = None if sinks is None else self._floats(sinks, self.shape.heads)
+        self._record("attention", abi.Attention(address, q, out, layer, window, scale, soft_cap), sinks)
 
     def gated(self, gate: Value, up: Value, out: Value, activation: Gate = Gate.SILU) -> None:
         """Record: out is activation(gate) · up."""

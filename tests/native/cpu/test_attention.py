@@ -30,6 +30,7 @@ VARIANTS = [
     {"normed": True, "scaled": True, "rotary": 0.0},
     {"window": 100, "soft_cap": 5.0, "rotary": 0.5},
     {"block_size": 64},
+    {"sunk": True, "window": 100},
 ]
 MAX_POSITIONS = 1040
 KV_ERROR = {Kv.FLOAT32: 1e-6, Kv.BFLOAT16: 2**-8, Kv.INT8: 0.5 / 255, Kv.UINT4: 0.5 / 15}
@@ -49,6 +50,7 @@ class Case:
     rotary: float = 1.0
     normed: bool = False
     scaled: bool = False
+    sunk: bool = False
     block_size: int = 16
 
     def __post_init__(self) -> None:
@@ -65,6 +67,8 @@ class Case:
             for start, length in self.batch
         ]
         self.norms = {name: 1 + 0.2 * self.rng.standard_normal(dim).astype(np.float32) for name in ("q", "k")}
+        spread = self.rng.uniform(-40, 40, heads).astype(np.float32)
+        self.sinks = np.where(np.arange(heads) % 3 == 0, spread, spread / 40 * 3) if self.sunk else None
         self.scales = (1 + np.arange(MAX_POSITIONS) / 64).astype(np.float32)
         self.angles = np.outer(np.arange(MAX_POSITIONS), 1e4 ** (-np.arange(self.half) / max(1, self.half)))
 
@@ -88,8 +92,8 @@ class Case:
             scales = self.scales if self.scaled else None
             tables = (cos, sin) if self.half else None
             program.rope_append(0, v["q"], v["k"], v["v"], v["turned"], tables, norms, EPS, scales)
-            scale = dim**-0.5
-            program.attention(0, v["turned"], v["out"], scale, window=self.window, soft_cap=self.soft_cap)
+            rules = {"window": self.window, "soft_cap": self.soft_cap, "sinks": self.sinks}
+            program.attention(0, v["turned"], v["out"], dim**-0.5, **rules)
 
         program = OneProgram(
             cpu,
@@ -161,8 +165,10 @@ class Case:
             scores = self.soft_cap * np.tanh(scores / self.soft_cap)
         at, key = np.arange(start, len(q))[:, None], np.arange(len(q))
         hidden = (key > at) | ((key <= at - self.window) if self.window else False)
-        weights: np.ndarray = np.exp(np.where(hidden, -np.inf, scores - scores.max(-1, keepdims=True)))
-        return weights / weights.sum(-1, keepdims=True)
+        most = scores.max(-1, keepdims=True)
+        weights: np.ndarray = np.exp(np.where(hidden, -np.inf, scores - most))
+        sunk = 0 if self.sinks is None else np.exp(self.sinks[:, None, None].astype(np.float64) - most)
+        return weights / (weights.sum(-1, keepdims=True) + sunk)
 
     def _per_query_head(self, x: np.ndarray) -> np.ndarray:
         """Keys or values of each head of queries."""
@@ -233,6 +239,8 @@ def test_what_does_not_fit_the_shape_is_refused_by_name(cpu: Cpu) -> None:
         assert caught.value.field == "rotary_dim"
         with pytest.raises(NativeError, match=r"^attention: layer = 1: does not fit"):
             program.attention(1, v["q"], v["q"], 1.0)
+        with pytest.raises(ValueError, match=r"where contiguous float32 \(2,\) is needed"):
+            program.attention(0, v["q"], v["q"], 1.0, sinks=np.zeros(3, np.float32))
         with pytest.raises(ValueError, match=r"where contiguous float32 \(64, 9\) is needed"):
             program.rope_append(0, v["q"], v["k"], v["k"], v["q"], (cos, cos[:32]))
 

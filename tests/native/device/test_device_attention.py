@@ -41,12 +41,14 @@ class Case:
     window: int = 0
     soft_cap: float = 0.0
     gap: int = GAP
+    sunk: bool = False
 
     def __post_init__(self) -> None:
         heads, kv_heads, dim = self.model
         self.max_blocks = max(1, *(-(-stored // self.block_size) for _, stored in self.sequences)) + 1
         count = len(self.sequences) * self.max_blocks
         where = self.device.device
+        self.sinks = (3 * torch.randn(heads)).bfloat16().to(where)
         self.pool = KvPool(where, self.kv, kv_heads, dim, self.block_size, count, self.gap)
         self.pool.fill()
         self.tables = torch.randperm(count).view(len(self.sequences), self.max_blocks).int()
@@ -73,6 +75,7 @@ class Case:
             "tables": tables,
             "stored": stored,
             "out": self.out.tensor.data_ptr(),
+            "sinks": self.sinks.data_ptr() if self.sunk else None,
             "blocks": self.pool.struct,
             "q_stride": self.fused.shape[1],
             "sequences": len(self.sequences),
@@ -122,7 +125,9 @@ class Case:
             scores = self.soft_cap * torch.tanh(scores / self.soft_cap)
         at, key = torch.arange(stored - length, stored).unsqueeze(1), torch.arange(stored)
         hidden = (key > at) | ((key <= at - self.window) if self.window else key < 0)
-        weights = scores.masked_fill(hidden, -torch.inf).softmax(-1)
+        sinks = self.sinks.cpu().double() if self.sunk else torch.full((heads,), -torch.inf, dtype=torch.float64)
+        every = torch.cat((scores.masked_fill(hidden, -torch.inf), sinks.view(-1, 1, 1).expand(-1, length, 1)), -1)
+        weights = every.softmax(-1)[..., :-1]
         return torch.einsum("hqk,hkd->qhd", weights, v).flatten(1)
 
 
@@ -141,8 +146,11 @@ def test_a_row_attends_to_all_that_its_sequence_stores(device: Native, kv: Kv, m
     assert_close(case.decode(), case.expected())
 
 
+VARIANTS = [{"window": 20}, {"soft_cap": 3.0}, {"block_size": 48, "window": 33}, {"sunk": True, "window": 60}]
+
+
 @formats
-@pytest.mark.parametrize("variant", [{"window": 20}, {"soft_cap": 3.0}, {"block_size": 48, "window": 33}], ids=str)
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_decode_knows_windows_caps_and_longer_blocks(device: Native, kv: Kv, variant: dict[str, Any]) -> None:
     case = Case(device, kv, (6, 2, 80), [(1, 100), (1, 5), (1, 49)], **variant)
     assert_close(case.decode(splits=2), case.expected())
@@ -158,6 +166,13 @@ def test_parts_are_joined_however_many_there_are(device: Native, kv: Kv, splits:
 @pytest.mark.parametrize("splits", [1, 4])
 def test_a_sequence_that_stores_nothing_gives_zeros(device: Native, splits: int) -> None:
     case = Case(device, Kv.BFLOAT16, (4, 2, 64), [(1, 0), (1, 20), (1, 0)])
+    assert_close(case.decode(splits), case.expected())
+
+
+@formats
+@pytest.mark.parametrize("splits", [1, 3])
+def test_sinks_take_part_in_joined_parts(device: Native, kv: Kv, splits: int) -> None:
+    case = Case(device, kv, (4, 2, 64), [(1, 150), (1, 0), (1, 3)], sunk=True)
     assert_close(case.decode(splits), case.expected())
 
 
@@ -180,7 +195,7 @@ def test_many_rows_attend_to_what_comes_before_them(device: Native, kv: Kv, mode
 
 
 @formats
-@pytest.mark.parametrize("variant", [{"window": 20}, {"soft_cap": 3.0}, {"block_size": 48, "window": 70}], ids=str)
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_prefill_knows_windows_caps_and_longer_blocks(device: Native, kv: Kv, variant: dict[str, Any]) -> None:
     case = Case(device, kv, (4, 2, 80), [(1, 130), (40, 40), (35, 150)], **variant)
     assert_close(case.prefill(), case.expected())
@@ -235,6 +250,7 @@ WRONG = [
     ("out", 0, Code.NULL_POINTER),
     ("tables", 0, Code.NULL_POINTER),
     ("stored", 0x1001, Code.MISALIGNED),
+    ("sinks", 0x1001, Code.MISALIGNED),
     ("q_stride", 255, Code.BAD_SHAPE),
     ("q_stride", 260, Code.BAD_SHAPE),
     ("sequences", -1, Code.BAD_COUNT),

@@ -191,11 +191,18 @@ void join(const Partial& whole, const Partial& part, int64_t q, int64_t dim) {
   whole.largest[q] = now;
 }
 
+// Return the sum of a query's weights, relative to that of its largest score. Infinite if a sink takes all.
+float whole_sum(const Attend& job, int64_t q) {
+  const float total = job.whole.total[q];
+  if (job.op.sinks == nullptr) return total;
+  return total + __builtin_expf(job.op.sinks[job.head * job.group + q % job.group] - job.whole.largest[q]);
+}
+
 // Write the output of every query q: row q / group, query head job.head * group + q % group.
 void finish(const Attend& job) {
   const bool rotates = job.step.shape->kv == CORE_KV_UINT4;
   for (int64_t q = 0; q < job.num_queries(); q++) {
-    const Vec factor = Vec::all(1.0f / job.whole.total[q]);
+    const Vec factor = Vec::all(1.0f / whole_sum(job, q));
     const float* mixed = job.whole.mixed + q * job.dim;
     float* out = job.step.row(job.op.out, job.row + q / job.group) + (job.head * job.group + q % job.group) * job.dim;
     for (int64_t d = 0; d < job.dim; d += Vec::kLanes) (Vec::load(mixed + d) * factor).store(out + d);

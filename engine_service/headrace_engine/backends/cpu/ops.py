@@ -142,14 +142,14 @@ class RecordingOps:
         self.recorded.append(RecordedOp((q, k, v), (out,), record, ((out, q),)))
         return out
 
-    def paged_attention(self, layer: int, q: Activation, batch: None) -> Activation:
+    def paged_attention(self, layer: int, q: Activation, batch: None, sinks: Vector | None = None) -> Activation:
         """See Ops."""
         out = Activation(q.width)
         spec, window = self._spec, self._spec.layers[layer].window or 0
 
         def record(program: Program, offsets: Offsets) -> None:
             scale, soft_cap = spec.score_scale, spec.attention_soft_cap
-            program.attention(layer, offsets[q], offsets[out], scale, window=window, soft_cap=soft_cap)
+            program.attention(layer, offsets[q], offsets[out], scale, window=window, soft_cap=soft_cap, sinks=sinks)
 
         self.recorded.append(RecordedOp((q,), (out,), record))
         return out

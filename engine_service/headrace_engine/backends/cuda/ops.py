@@ -147,21 +147,22 @@ class CudaOps:
         self._device.launch("append_kv", args)
         return self._positions.scale(rotated, batch.positions)
 
-    def paged_attention(self, layer: int, q: Tensor, batch: CudaBatch) -> Tensor:
+    def paged_attention(self, layer: int, q: Tensor, batch: CudaBatch, sinks: Tensor | None = None) -> Tensor:
         """See Ops. Sequences of one row, which come first, are split among groups of threads; the rest into tiles."""
         out = torch.empty_like(q)
         window = self._spec.layers[layer].window or 0
         if batch.single:
-            self._decode(layer, q, out, batch, window)
+            self._decode(layer, q, out, batch, window, sinks)
         if batch.single == len(batch.stored):
             return out
-        if self._flash is not None and batch.prompts_begin and not self._spec.attention_soft_cap:
+        plain = not self._spec.attention_soft_cap and sinks is None
+        if self._flash is not None and batch.prompts_begin and plain:
             rows, firsts = slice(batch.single, None), batch.prompt_firsts
             slots, longest = batch.slots[rows], batch.longest
             scale = self._spec.score_scale
             out[rows] = self._flash.attend(layer, q[rows], slots, firsts, longest, window, scale)
         else:
-            self._prefill(layer, q, out, batch, window)
+            self._prefill(layer, q, out, batch, window, sinks)
         return out
 
     def gated(self, gate: Tensor, up: Tensor) -> Tensor:
@@ -221,7 +222,7 @@ class CudaOps:
         args.dtype = Dtype.BFLOAT16
         self._device.launch("rms_norm", args)
 
-    def _decode(self, layer: int, q: Tensor, out: Tensor, batch: CudaBatch, window: int) -> None:
+    def _decode(self, layer: int, q: Tensor, out: Tensor, batch: CudaBatch, window: int, sinks: Tensor | None) -> None:
         rows, splits = batch.single, self._splits
         parts = sums = None
         if splits > 1:
@@ -235,6 +236,7 @@ class CudaOps:
             out=out.data_ptr(),
             parts=None if parts is None else parts.data_ptr(),
             part_sums=None if sums is None else sums.data_ptr(),
+            sinks=None if sinks is None else sinks.data_ptr(),
             blocks=self._pool.layer(layer),
             q_stride=q.stride(0),
             sequences=rows,
@@ -248,7 +250,7 @@ class CudaOps:
         )
         self._device.launch("decode_attention", args)
 
-    def _prefill(self, layer: int, q: Tensor, out: Tensor, batch: CudaBatch, window: int) -> None:
+    def _prefill(self, layer: int, q: Tensor, out: Tensor, batch: CudaBatch, window: int, sinks: Tensor | None) -> None:
         first = batch.single
         args = PrefillAttention(
             q=q.data_ptr(),
@@ -256,6 +258,7 @@ class CudaOps:
             firsts=batch.firsts[first:].data_ptr(),
             stored=batch.stored[first:].data_ptr(),
             out=out.data_ptr(),
+            sinks=None if sinks is None else sinks.data_ptr(),
             blocks=self._pool.layer(layer),
             q_stride=q.stride(0),
             sequences=len(batch.stored) - first,

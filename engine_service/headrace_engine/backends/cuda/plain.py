@@ -94,10 +94,11 @@ class PlainOps:
         values.put(blocks, offsets, self._heads(v))
         return self._positions.scale(keys.queries(q.float()).to(q.dtype).flatten(1), batch.positions)
 
-    def paged_attention(self, layer: int, q: Tensor, batch: CudaBatch) -> Tensor:
+    def paged_attention(self, layer: int, q: Tensor, batch: CudaBatch, sinks: Tensor | None = None) -> Tensor:
         """See Ops. `append_kv` has prepared the queries."""
         keys, values = self._layers[layer]
-        scores = Scores(self._spec.score_scale, self._spec.attention_soft_cap, self._spec.layers[layer].window)
+        window = self._spec.layers[layer].window
+        scores = Scores(self._spec.score_scale, self._spec.attention_soft_cap, window, sinks)
         scaled = self._heads(q).float() * scores.scale
         return attention_of(scaled, keys, values, batch.plain, self._block_size, scores).flatten(1).to(q.dtype)
 

@@ -35,11 +35,13 @@ class Scores:
         scale: multiplies them.
         soft_cap: they become soft_cap · tanh(score / soft_cap); 0: they stay.
         window: maximum number of positions that a row attends to, its own included; None: all.
+        sinks: see Ops.paged_attention.
     """
 
     scale: float
     soft_cap: float = 0.0
     window: int | None = None
+    sinks: Tensor | None = None
 
 
 def paged_attention(
@@ -96,6 +98,8 @@ def _attend(tiled: Tensor, keys: Entries, values: Entries, group: TileGroup, blo
         total = total * shrink + weights.sum(-1, keepdim=True)
         mixed = mixed * shrink + _mix(weights, v)
         best = higher
+    if rules.sinks is not None:
+        total = total + torch.exp(rules.sinks.float().view(kv_heads, -1, 1, 1) - best)
     return (mixed / total).permute(0, 3, 1, 2, 4).flatten(2, 3)
 
 

@@ -93,10 +93,11 @@ class TorchOps:
         self._pool.values[layer].put(batch.blocks, batch.offsets, self._heads(v))
         return self._positions.scale(q, batch.positions).flatten(1)
 
-    def paged_attention(self, layer: int, q: Tensor, batch: TorchBatch) -> Tensor:
+    def paged_attention(self, layer: int, q: Tensor, batch: TorchBatch, sinks: Tensor | None = None) -> Tensor:
         """See Ops."""
         keys, values = self._pool.keys[layer], self._pool.values[layer]
-        scores = Scores(self._spec.score_scale, self._spec.attention_soft_cap, self._spec.layers[layer].window)
+        window = self._spec.layers[layer].window
+        scores = Scores(self._spec.score_scale, self._spec.attention_soft_cap, window, sinks)
         return paged_attention(self._heads(q), keys, values, batch, self._pool.block_size, scores).flatten(1)
 
     def gated(self, gate: Tensor, up: Tensor) -> Tensor:
