@@ -7,9 +7,12 @@ from functools import cache
 from typing import Any
 
 import msgspec
+from google.protobuf.descriptor import MethodDescriptor
 
 from headrace_gateway import __version__
 from headrace_gateway.http.exchange import Exchange
+from headrace_gateway.http.rpc import RpcErrorAnswer, path_of, unary_methods
+from headrace_gateway.http.rpc_schemas import schemas_of
 
 _REF = "#/components/schemas/{name}"
 
@@ -56,12 +59,16 @@ class OpenApi:
 def document(operations: tuple[Operation, ...]) -> bytes:
     """Return the description of routes as JSON."""
     kinds = {kind for one in operations for kind in (one.answer, one.request, one.event, one.error) if kind is not None}
+    kinds.add(RpcErrorAnswer)
     listed = sorted(kinds, key=lambda kind: str(kind.__name__))
     schemas, components = msgspec.json.schema_components(listed, ref_template=_REF)
     found = dict(zip(listed, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for one in operations:
         paths.setdefault(one.path, {})[one.method] = _operation(one, found)
+    methods = unary_methods()
+    components |= schemas_of([kind for one in methods for kind in (one.input_type, one.output_type)], _reference)
+    paths |= {path_of(one): {"post": _method(one, found[RpcErrorAnswer])} for one in methods}
     return msgspec.json.format(
         msgspec.json.encode(
             {
@@ -90,6 +97,23 @@ def _operation(one: Operation, schemas: dict[Any, Any]) -> dict[str, Any]:
         name = one.path.partition("{")[2].partition("}")[0]
         found["parameters"] = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}}]
     return found
+
+
+def _method(method: MethodDescriptor, error: Any) -> dict[str, Any]:
+    """Describe a unary call of the gRPC contract."""
+    answer, request = ({"$ref": _reference(kind.full_name)} for kind in (method.output_type, method.input_type))
+    return {
+        "summary": f"Call {method.name} of gRPC's {method.containing_service.name}.",
+        "requestBody": {"required": True, "content": _json(request)},
+        "responses": {
+            "200": {"description": "The answer.", "content": _json(answer)},
+            "default": {"description": "The call failed.", "content": _json(error)},
+        },
+    }
+
+
+def _reference(name: str) -> str:
+    return _REF.format(name=name)
 
 
 def _json(schema: Any) -> dict[str, Any]:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import jsonschema
 import pytest
+from google.protobuf import json_format
+from google.protobuf.duration_pb2 import Duration
 from headrace_gateway.access.access import Access
 from headrace_gateway.forwarding.calls import LiveCalls
 from headrace_gateway.http.app import application
 from headrace_gateway.http.clients import Clients
 from headrace_gateway.http.generation import Generations
 from headrace_gateway.http.probes import Probes
+from headrace_proto.v1.generation_pb2 import GenerationConfig, Lease, TokenIds
+from headrace_proto.v1.request_service_pb2 import StartRequestRequest
 from starlette.routing import Route
 
 
@@ -64,6 +69,22 @@ def test_bodies_are_described(described: Any, path: str, body: Any) -> None:
     for wrong in (body | {"colour": 1}, {"model": "m"}, body | {"model": 3}):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(wrong, schema_of(described, path))
+
+
+def test_messages_of_the_contract_are_described(described: Any) -> None:
+    lease = Lease(running=Duration(seconds=1, nanos=5))
+    config = GenerationConfig(seed=2**63, temperature=math.nan, logit_bias={7: 1.5}, lease=lease)
+    message = StartRequestRequest(model_name="m", token_ids=TokenIds(ids=[1, 2]), config=config)
+    schema = schema_of(described, "/headrace.v1.RequestService/StartRequest")
+    body = json_format.MessageToDict(message)
+    jsonschema.validate(body, schema)
+    for wrong in (
+        body | {"colour": 1},
+        body | {"tokenIds": {"ids": ["a"]}},
+        body | {"config": {"lease": {"running": 3}}},
+    ):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(wrong, schema)
 
 
 def test_every_schema_that_is_named_is_there(described: Any) -> None:
