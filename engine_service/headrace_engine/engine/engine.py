@@ -137,7 +137,7 @@ class Engine(ModelCalls):
         request = self._registry.find_or_none(handle, owner)
         if request is None or not request.sequences:
             return []
-        return request.model.prompt_keys(request.sequences[0], MOST_PROMPT_KEYS)
+        return request.model.core.prompt_keys(request.sequences[0], MOST_PROMPT_KEYS)
 
     async def get_request(
         self,
@@ -203,6 +203,6 @@ class Engine(ModelCalls):
             features=FEATURES,
             start_time=self._start_time,
             devices=devices_of(models),
-            core_epoch=max((model.core_epoch for model in models), default=0),
+            core_epoch=max((model.core.epoch for model in models), default=0),
             draining=self._draining,
         )

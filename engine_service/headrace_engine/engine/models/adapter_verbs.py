@@ -1,9 +1,10 @@
-"""Loads and unloads the adapters of an installed model."""
+"""Loads, unloads and loses the adapters of an installed model."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import logging
+from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,12 +16,14 @@ from headrace_engine.engine.models.adapters import LoadedAdapter, check_rank, in
 from headrace_engine.engine.models.prepare import Prepared
 from headrace_engine.engine.models.state_errors import core_restarting, starting, wrong_state
 from headrace_engine.engine.work.pools import WorkPools
-from headrace_engine.errors import quoted
+from headrace_engine.errors import BadModel, quoted
 from headrace_engine.model_types import AdapterView, ModelState
+from headrace_engine.result_types import FinishReason
 
 if TYPE_CHECKING:
     from headrace_engine.engine.models.model import Model
 
+_log = logging.getLogger(__name__)
 _STATES = (ModelState.INITIAL, ModelState.RUNNING, ModelState.STOPPED)
 
 
@@ -69,6 +72,27 @@ class AdapterVerbs:
         """Return all adapters, by name."""
         return [self._view(each) for each in self._model.adapters]
 
+    def lose(self, errors: Mapping[int, str]) -> None:
+        """Forget adapters that a core could not load again, and end the requests that use them.
+
+        Args:
+            errors: why, by number.
+
+        Raises:
+            BadModel: the model is starting: it then has all of its adapters, or fails.
+        """
+        if not errors:
+            return
+        model = self._model
+        if model.state is ModelState.STARTING:
+            raise BadModel(next(iter(errors.values())))
+        for sequence in model.outputs.using(errors):
+            text = errors[model.outputs.command(sequence).adapter]
+            model.outputs.finish(sequence, FinishReason.ERROR, f"its adapter was lost with the core: {text}")
+        for name in model.adapters.drop(errors):
+            _log.warning("adapter_lost: %s: %s", model.name, name)
+        model.adapters_changed()
+
     async def _join(self, work: Coroutine[None, None, AdapterView]) -> AdapterView:
         task = asyncio.create_task(work)
         self._working.add(task)
@@ -94,7 +118,7 @@ class AdapterVerbs:
             found = replace(found, plan=replace(found.plan, number=number))
             try:
                 if model.state is ModelState.RUNNING:
-                    await model.core_loads(found.plan)
+                    await model.core.load_adapter(found.plan)
                 model.adapters.add(found)
             finally:
                 model.adapters_changed()

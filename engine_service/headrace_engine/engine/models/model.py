@@ -1,34 +1,27 @@
-"""One installed model: its life cycle, and the sequences that its core computes."""
+"""One installed model: its state, and the verbs that change it."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from headrace_proto.pure.faults import is_fault
 
-from headrace_engine.block_keys import Scope, block_keys
-from headrace_engine.commands import AdapterPlan, AddSequence, CorePlan, EndSequence, in_common
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.config.runtime import core_plan, ready_effective
-from headrace_engine.engine.cores.core_client import CoreClient
-from headrace_engine.engine.cores.outputs import Outputs
-from headrace_engine.engine.cores.recovery import Recovery
+from headrace_engine.engine.cores.model_core import ModelCore
 from headrace_engine.engine.models.adapter_verbs import AdapterVerbs
 from headrace_engine.engine.models.adapters import Adapters, KeptAdapters
 from headrace_engine.engine.models.context import ModelContext
 from headrace_engine.engine.models.prepare import CallersAdapters, Prepared, prepare
 from headrace_engine.engine.models.state_errors import given_up, wrong_state
-from headrace_engine.engine.results.sequence import Sequence
 from headrace_engine.engine.results.statistics import StepHistory
 from headrace_engine.engine.work.joined_calls import JoinedCalls
-from headrace_engine.errors import BadModel, HeadraceError, Internal, in_words, quoted
+from headrace_engine.errors import HeadraceError, Internal, in_words, quoted
 from headrace_engine.model_types import EffectiveConfig, ModelPhase, ModelProgress, ModelState, ModelView
 from headrace_engine.result_types import FinishReason
 
-_log = logging.getLogger(__name__)
 _BEFORE_RUNNING = (ModelState.INSTALLING, ModelState.INITIAL, ModelState.STARTING)
 
 
@@ -39,6 +32,8 @@ class Model:
         kept: adapters instead of those of the config, as before a restart.
 
     Attributes:
+        core: what it computes with.
+        outputs: the sequences of its core, and their results.
         kept_adapters: what is kept of its adapters over a restart; None: they are those of the config.
     """
 
@@ -54,13 +49,11 @@ class Model:
         self.adapters = Adapters(config.model_name)
         self.kept_adapters = kept
         self.adapter_verbs = AdapterVerbs(self, context.pools, context.options.name)
-        self.outputs = Outputs(context.clock, history)
         self._context = context
-        launcher, limit = context.launcher, context.options.core_ping_limit
-        self._core = CoreClient(launcher, self.outputs, self._report, lambda loss: self._recovery.begin(loss), limit)
-        calls = self._launch, self._core_changed, self._core_given_up
-        self._recovery = Recovery(self._core, self.outputs, context.clock, *calls)
-        self._plan: CorePlan | None = None
+        calls = self._report, self._launch, self._core_changed, self._core_given_up
+        limit = context.options.core_ping_limit
+        self.core = ModelCore(context.launcher, context.clock, history, limit, *calls)
+        self.outputs = self.core.outputs
         self._progress: ModelProgress | None = None
         self._state_time = context.clock()
         self._verbs = JoinedCalls(lambda: given_up(self.name, self.state))
@@ -76,14 +69,9 @@ class Model:
         return self._context.options.model_roots is None
 
     @property
-    def core_epoch(self) -> int:
-        """Number of cores started under its name; 0 before the first."""
-        return self.outputs.history.cores
-
-    @property
     def serving(self) -> bool:
         """True if it accepts requests: it is RUNNING, and its core is alive."""
-        return self.state is ModelState.RUNNING and self._recovery.loss is None
+        return self.state is ModelState.RUNNING and self.core.loss is None
 
     @property
     def coming(self) -> bool:
@@ -102,8 +90,8 @@ class Model:
             progress=self._progress,
             effective=self.effective if with_effective else None,
             logits_processors=self.effective.logits_processors if self.effective is not None else (),
-            core_epoch=self.core_epoch,
-            core_loss=self._recovery.loss,
+            core_epoch=self.core.epoch,
+            core_loss=self.core.loss,
         )
 
     async def install(self, *, no_wait: bool) -> None:
@@ -163,51 +151,13 @@ class Model:
     async def close(self) -> None:
         """End all sequences and the core at once, and wait until the core is gone."""
         self._verbs.cancel("start", "install", "stop")
-        self._recovery.give_up()
         self.outputs.finish_all(FinishReason.DRAINED)
-        await self._core.close()
-
-    def add(self, group: Mapping[Sequence, AddSequence]) -> None:
-        """Send the sequences of a request to the core."""
-        for sequence, command in group.items():
-            self.outputs.add(sequence, command)
-        for message in in_common(list(group.values())):
-            self._core.send(message)
-
-    def prompt_keys(self, sequence: Sequence, most: int) -> list[bytes]:
-        """Return the keys of the full blocks of a sequence's prompt; none once it has ended, or where none is cached.
-
-        Args:
-            most: maximum number of keys.
-        """
-        command, plan = self.outputs.find_command(sequence), self._plan
-        if command is None or plan is None or not (plan.enable_prefix_cache and command.use_prefix_cache):
-            return []
-        return list(block_keys(Scope.of(plan).narrowed(command), command.prompt, plan.block_size, most))
-
-    async def core_loads(self, adapter: AdapterPlan) -> None:
-        """Have the core of a running model load an adapter.
-
-        Raises:
-            BadModel: it could not.
-            Unavailable: CORE_RESTARTING.
-        """
-        await self._core.load_adapter(adapter)
+        await self.core.close()
 
     def adapters_changed(self) -> None:
         """Keep the adapters over restarts."""
         self.kept_adapters = self.adapters.kept(self.config)
         self._context.changed(self)
-
-    def end(self, sequence: Sequence, reason: FinishReason) -> None:
-        """End a sequence, if it still runs, and write its end record."""
-        if self.outputs.finish(sequence, reason):
-            self._core.send(EndSequence(sequence.key))
-
-    def end_all(self, reason: FinishReason) -> None:
-        """End all running sequences."""
-        for key in self.outputs.finish_all(reason):
-            self._core.send(EndSequence(key))
 
     def _allow(self, verb: str, *states: ModelState) -> None:
         if self.state not in states:
@@ -240,8 +190,8 @@ class Model:
         instead = None if kept is None else CallersAdapters(kept, self._context.callers)
         self.prepared = await pools.on_files(config.model_path, prepare, config, options, pools, instead)
         self.effective = self.prepared.effective
-        room = self.effective.config.lora_max_num or 0, self.effective.config.lora_max_rank or 0
-        self.adapters = Adapters(self.name, self.prepared.adapters, *room)
+        most, rank = self.effective.config.lora_max_num or 0, self.effective.config.lora_max_rank or 0
+        self.adapters = Adapters(self.name, self.prepared.adapters, most, rank)
         self._enter(ModelState.INITIAL)
 
     async def _start(self) -> None:
@@ -255,37 +205,18 @@ class Model:
         """Start a core and wait until it is warm."""
         assert self.prepared is not None, "a model that starts was installed"
         plan = self.adapters.planned(core_plan(self.config, self.prepared.files, self._context.options))
-        self.outputs.cached.clear(plan.block_size)
-        self._plan = plan
-        ready = await self._core.launch(plan)
+        ready = await self.core.launch(plan)
         self.effective = ready_effective(self.effective, plan, ready)
-        self._lose(ready.lost_adapters)
-
-    def _lose(self, errors: Mapping[int, str]) -> None:
-        """Forget adapters that a core could not load again, and end the requests that use them.
-
-        Raises:
-            BadModel: the model is starting: it then has all of its adapters, or fails.
-        """
-        if not errors:
-            return
-        if self.state is ModelState.STARTING:
-            raise BadModel(next(iter(errors.values())))
-        for sequence in self.outputs.using(errors):
-            text = errors[self.outputs.command(sequence).adapter]
-            self.outputs.finish(sequence, FinishReason.ERROR, f"its adapter was lost with the core: {text}")
-        for name in self.adapters.drop(errors):
-            _log.warning("adapter_lost: %s: %s", self.name, name)
-        self.adapters_changed()
+        self.adapter_verbs.lose(ready.lost_adapters)
 
     async def _stop(self) -> None:
         try:
             await asyncio.wait_for(self.outputs.wait_idle(), self.effective.config.drain_limit)
         except TimeoutError:
-            self.end_all(FinishReason.DRAINED)
-        self._recovery.give_up()
+            self.core.end_all(FinishReason.DRAINED)
+        self.core.give_up()
         self._report(ModelProgress(ModelPhase.FREEING))
-        await self._core.close()
+        await self.core.close()
         assert self.prepared is not None, "a model that stops was installed"
         self.effective = self.prepared.effective
         self._enter(ModelState.STOPPED)
@@ -295,7 +226,7 @@ class Model:
         if self.state is ModelState.STOPPING:
             self._report(ModelProgress(ModelPhase.DRAINING))
         else:
-            self._report(None if self._recovery.loss is None else ModelProgress(ModelPhase.LOADING))
+            self._report(None if self.core.loss is None else ModelProgress(ModelPhase.LOADING))
 
     def _core_given_up(self, error: HeadraceError) -> None:
         """Fail: no other core will be started. A stop in progress continues."""
@@ -309,9 +240,9 @@ class Model:
             return
         self.failure = error
         self.prepared = None
-        self._recovery.give_up()
+        self.core.give_up()
         self._enter(ModelState.FAILED)
-        self._verbs.begin("close", self._core.close())
+        self._verbs.begin("close", self.core.close())
 
     def _enter(self, state: ModelState, progress: ModelProgress | None = None) -> None:
         self.state = state

@@ -206,7 +206,7 @@ class ModelRegistry:
                 await asyncio.gather(*(model.outputs.wait_idle() for model in models))
         except TimeoutError:
             for model in models:
-                model.end_all(FinishReason.DRAINED)
+                model.core.end_all(FinishReason.DRAINED)
 
     async def close(self) -> None:
         """End all cores and side processes."""

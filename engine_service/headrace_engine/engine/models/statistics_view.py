@@ -17,7 +17,7 @@ def engine_stat(model: Model, engine: str, instance_id: str, now: float) -> Engi
         state=model.state,
         engine=engine,
         instance_id=instance_id,
-        core_epoch=model.core_epoch,
+        core_epoch=model.core.epoch,
         time=now,
     )
     if model.state not in (ModelState.RUNNING, ModelState.STOPPING):

@@ -124,7 +124,7 @@ class Request:
     def end(self, reason: FinishReason) -> None:
         """End the sequences that still run, and write their end records."""
         for sequence in self._candidates or self.sequences:
-            self.model.end(sequence, reason)
+            self.model.core.end(sequence, reason)
 
     def sequence(self, index: int) -> Sequence:
         """Return a sequence by its index.

@@ -211,4 +211,4 @@ def begin(model: Model, sequences: NewSequences, generation: Generation, common:
     # Candidates start again, whatever was delivered of the best: with their seed they come to the same tokens.
     generated = [delivered.get(each.index, ()) for each in running]
     pairs = zip(running, generated, strict=True)
-    model.add({each: replace(common, key=each.key, index=each.index, generated=ids) for each, ids in pairs})
+    model.core.add({each: replace(common, key=each.key, index=each.index, generated=ids) for each, ids in pairs})

@@ -13,7 +13,7 @@ from headrace_engine.model_types import ModelState
 
 def model_load(model: Model, *, draining: bool) -> ModelLoad:
     """Return the load of a model; all figures are 0 unless it is RUNNING or STOPPING."""
-    base = ModelLoad(model.name, model.state, draining=draining, core_epoch=model.core_epoch)
+    base = ModelLoad(model.name, model.state, draining=draining, core_epoch=model.core.epoch)
     if model.state not in (ModelState.RUNNING, ModelState.STOPPING):
         return base
     outputs = model.outputs

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from headrace_engine.config import Lease
 from headrace_engine.engine.config.lease_fields import DEFAULT_LEASE, lease_violations, resolved_lease
-from headrace_engine.engine.models.model import Model
+from headrace_engine.engine.cores.model_core import ModelCore
 from headrace_engine.engine.requests.leases import Leases
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import GenerationConfig
@@ -59,7 +59,7 @@ class TestTimers:
         await rig.run()
         await rig.start()
         with monkeypatch.context() as patch:
-            patch.setattr(Model, "end", lambda *arguments: None)
+            patch.setattr(ModelCore, "end", lambda *arguments: None)
             rig.pass_time(60)
         assert alone(rig).end is None
 
