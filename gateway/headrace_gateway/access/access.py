@@ -44,6 +44,11 @@ class Access:
         self._keys = keys
         self._rates = Rates()
 
+    @property
+    def has_keys(self) -> bool:
+        """True if callers need an API key."""
+        return self._keys is not None
+
     def caller(self, headers: Mapping[str, Any]) -> Caller:
         """Return who calls.
 

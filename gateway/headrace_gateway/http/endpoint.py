@@ -21,6 +21,7 @@ from headrace_gateway.http.bodies import Bodies
 from headrace_gateway.http.callers import CALLER, caller_of, credentials_of
 from headrace_gateway.http.exchange import Exchange, headers_of
 from headrace_gateway.http.failures import Failure, refusal_of
+from headrace_gateway.http.hosts import check_host
 
 log = logger(__name__)
 _refusals = LogBudget()
@@ -77,6 +78,8 @@ class Endpoint:
     async def _run(self, exchange: Exchange) -> Failure | None:
         """Answer a request. Return its failure, if it fails and its caller is still there."""
         try:
+            if not self._access.has_keys:
+                check_host(exchange.request.scope, exchange.request.headers.get("host", ""))
             caller = self._access.caller(credentials_of(exchange.request.headers))
             callers.note(caller)
             self._calls.belong(caller)

@@ -103,3 +103,11 @@ def test_an_install_that_fails_leaves_the_list_readable(gateway: HttpGateway, gr
     status, models = call(gateway, "ModelService/ListModels", {}, **{"connect-timeout-ms": str(int(1000 * LIMIT))})
     assert status == 200
     assert "tiny" in [one["modelName"] for one in models["models"]]
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/metrics", "/headrace.v1.ModelService/ListModels"])
+def test_another_machines_name_is_refused_without_keys(gateway: HttpGateway, path: str) -> None:
+    method = "POST" if path.startswith("/headrace") else "GET"
+    status, _, answer = gateway.ask(method, path, {}, host="evil.example")
+    assert status == 421
+    assert b"evil.example" in answer

@@ -17,7 +17,7 @@ from headrace_proto.pure.host_shares import HostShares
 from support.clocks.waiting import ends
 from uvicorn.server import ServerState
 
-GET = b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n"
+GET = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ async def test_a_host_beyond_its_share_is_refused(connect: Any, monkeypatch: pyt
             pass
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET /healthz HT", b"GET /healthz HTTP/1.1\r\nhost: a\r\n"])
+@pytest.mark.parametrize("sent", [b"", b"GET /healthz HT", b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n"])
 async def test_headers_that_do_not_come_end_the_connection(
     connect: Any, monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
@@ -137,7 +137,7 @@ async def test_what_is_no_http_is_refused(connect: Any) -> None:
     ],
 )
 async def test_other_routes_are_answered(connect: Any, line: bytes, status: bytes) -> None:
-    assert await (await connect()).ask(line + b" HTTP/1.1\r\nhost: a\r\n\r\n") == status
+    assert await (await connect()).ask(line + b" HTTP/1.1\r\nhost: localhost\r\n\r\n") == status
 
 
 async def test_a_peer_that_does_not_read_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +186,7 @@ async def test_a_change_of_protocol_that_is_asked_for_is_not_made(connect: Any, 
     """Java's client asks so for HTTP/2, with the body of its request behind."""
     peer, body = await connect(), b'{"model": 3}'
     head = (
-        b"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+        b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
         % len(body)
     )
     sent = head + b"connection: Upgrade, HTTP2-Settings\r\nhttp2-settings: AAMAAABk\r\nupgrade: h2c\r\n\r\n" + body

@@ -19,7 +19,7 @@ from headrace_proto.server.tls import Certificates
 from support.clocks.waiting import LIMIT, ends
 from support.servers.certificates import Authority
 
-GET = b"GET /healthz HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
+GET = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 
 
 @pytest.fixture(scope="module")
