@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from headrace import AsyncResultQueue
+from headrace_proto.pure.answers.pieces import Thought
 
 from headrace_gateway.http.bodies import MAX_MESSAGES, struct_of, without_effect
 from headrace_gateway.http.exchange import Exchange
@@ -17,9 +18,16 @@ from headrace_gateway.http.openai import fields
 from headrace_gateway.http.openai.answering import concurrently, finish_of, usage_of
 from headrace_gateway.http.openai.messages import Message, messages_of
 from headrace_gateway.http.openai.token_texts import ChatLogprobs, TokenTexts
-from headrace_gateway.http.openai.tools import Make, Part, Parting, Tool, ToolCall, as_given, machines_for
-from headrace_gateway.http.tools.choice import ToolParser
-from headrace_gateway.http.tools.machines import Thought
+from headrace_gateway.http.openai.tools import (
+    Making,
+    Part,
+    Parting,
+    Tool,
+    ToolCall,
+    as_given,
+    machines_for,
+    whole_calls,
+)
 
 _HARMLESS = fields.HARMLESS | {"modalities": (["text"],), "parallel_tool_calls": (True,)}
 _REFUSED = {
@@ -46,7 +54,7 @@ class ChatRequest(fields.Sampling, forbid_unknown_fields=True, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
     tools: list[Tool] | None = None
     tool_choice: Literal["auto", "none"] | None = None
-    tool_parser: ToolParser | None = None
+    tool_parser: str | None = None
     separate_reasoning: bool = False
 
     @property
@@ -155,15 +163,15 @@ class Chat:
         request = struct_of(ChatRequest, given)
         config = request.config()
         client, thinks = self._generations.client, request.separate_reasoning
-        make, parser = await machines_for(client, request.model, request.prompt(), request.tool_parser, thinks=thinks)
-        if parser == "mistral":
-            config["skip_special_tokens"] = False  # Its mark of calls is one.
+        making = await machines_for(client, request.model, request.prompt(), request.tool_parser, thinks=thinks)
+        if making is not None and making.calls:
+            config["skip_special_tokens"] = False  # Marks of calls may be some.
         async with (
             exchange.attended(),
             self._generations.started(request.model, request.prompt(), config, request.names()) as queue,
         ):
             texts = TokenTexts(client, request.model)
-            answering = _Answering(exchange, request, queue, texts, make)
+            answering = _Answering(exchange, request, queue, texts, making)
             await (answering.stream() if request.stream else answering.whole())
 
 
@@ -171,9 +179,14 @@ class _Answering:
     """One answer in progress."""
 
     def __init__(
-        self, exchange: Exchange, request: ChatRequest, queue: AsyncResultQueue, texts: TokenTexts, make: Make
+        self,
+        exchange: Exchange,
+        request: ChatRequest,
+        queue: AsyncResultQueue,
+        texts: TokenTexts,
+        making: Making | None,
     ) -> None:
-        self._exchange, self._request, self._queue, self._texts, self._make = exchange, request, queue, texts, make
+        self._exchange, self._request, self._queue, self._texts, self._making = exchange, request, queue, texts, making
         self._id = f"chatcmpl-{queue.request_id}"
         self._created = int(time.time())
         self._headers = {"x-request-id": queue.request_id}
@@ -200,9 +213,9 @@ class _Answering:
         await self._exchange.answer(answer, headers=self._headers)
 
     def _choice(self, index: int, text: Text, logprobs: ChatLogprobs | None) -> Choice:
-        parting = Parting(self._make)
+        parting = Parting(self._making)
         parted = [*parting.feed(text.text), *parting.end()]
-        calls = [part for part in parted if isinstance(part, ToolCall)]
+        calls = whole_calls(parted)
         said = "".join(part for part in parted if isinstance(part, str))
         thought = "".join(part.text for part in parted if isinstance(part, Thought))
         answer = Answer(said or None, calls) if calls else Answer(said)
@@ -221,7 +234,7 @@ class _Answering:
         await self._exchange.end_events(b"data: [DONE]\n\n")
 
     async def _stream_one(self, index: int, queue: AsyncResultQueue) -> Text:
-        found, parting = Text(), Parting(self._make)
+        found, parting = Text(), Parting(self._making)
         async for elements in queue:
             found.count(elements)
             logprobs = None

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
 from headrace import AsyncClient
 from headrace.errors import HeadraceError
+from headrace_proto.pure.answers.choice import calls_of, opens_thought
+from headrace_proto.pure.answers.formats import CALLS, machine_of
+from headrace_proto.pure.answers.pieces import Arguments, CallBegin, Machine, Piece, Thought
 
 from headrace_gateway.http.failures import failure_of, invalid
 from headrace_gateway.http.openai.fields import NAMES
-from headrace_gateway.http.tools.calls import Call
-from headrace_gateway.http.tools.choice import MACHINES, ToolParser, parser_of
-from headrace_gateway.http.tools.machines import Machine, Piece, Thinking, Thought
 
 
 class Function(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -33,42 +35,57 @@ class Tool(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     type: Literal["function"] = "function"
 
 
-class CalledFunction(msgspec.Struct):
-    """What is called, and with what."""
+class CalledFunction(msgspec.Struct, omit_defaults=True):
+    """What is called, and with what. In a stream, the name comes first and then the arguments, in parts."""
 
-    name: str
-    arguments: str
+    name: str | None = None
+    arguments: str | None = None
 
 
-class ToolCall(msgspec.Struct):
-    """A call that the model makes."""
+class ToolCall(msgspec.Struct, omit_defaults=True):
+    """A call that the model makes; in a stream, what is new of it."""
 
     index: int
-    id: str
-    function: CalledFunction
-    type: Literal["function"] = "function"
+    id: str | None = None
+    function: CalledFunction | None = None
+    type: Literal["function"] | None = None
 
 
-Make = Callable[[], Machine] | None
-"""Makes the machine of one sequence; None: there are no tools."""
+@dataclass(frozen=True)
+class Making:
+    """Makes the machines of one request's sequences.
+
+    Attributes:
+        make: makes one.
+        calls: how calls are written; "": there are no tools.
+    """
+
+    make: Callable[[], Machine]
+    calls: str
+
+    def new_id(self) -> str:
+        """Return an id for a call that the model gave none."""
+        return uuid.uuid4().hex[:9] if self.calls == "mistral" else f"call_{uuid.uuid4().hex[:24]}"
+
 
 Part = str | ToolCall | Thought
-"""A text, a call or a thought."""
+"""A text, what is new of a call, or a thought."""
 
 
 class Parting:
     """Parts the calls of one sequence from its text.
 
     Args:
-        make: makes its machine; None: all is text.
+        making: makes its machine; None: all is text.
 
     Attributes:
         count: calls so far.
     """
 
-    def __init__(self, make: Make) -> None:
+    def __init__(self, making: Making | None) -> None:
         self.count = 0
-        self._machine = None if make is None else make()
+        self._making = making
+        self._machine = None if making is None else making.make()
 
     def feed(self, text: str) -> list[Part]:
         """Take more text; return what is certain now."""
@@ -83,13 +100,28 @@ class Parting:
     def _numbered(self, pieces: list[Piece]) -> list[Part]:
         found: list[Part] = []
         for piece in pieces:
-            if not isinstance(piece, Call):
+            if isinstance(piece, CallBegin) and self._making is not None:
+                call_id = piece.id or self._making.new_id()
+                found.append(ToolCall(self.count, call_id, CalledFunction(piece.name, ""), "function"))
+                self.count += 1
+            elif isinstance(piece, Arguments):
+                found.append(ToolCall(self.count - 1, function=CalledFunction(arguments=piece.text)))
+            elif not isinstance(piece, CallBegin):
                 found.append(piece)
-                continue
-            called = CalledFunction(piece.name, piece.arguments)
-            found.append(ToolCall(self.count, f"call_{uuid.uuid4().hex[:24]}", called))
-            self.count += 1
         return found
+
+
+def whole_calls(parts: list[Part]) -> list[ToolCall]:
+    """Return the calls of an answer, each as a whole."""
+    found: list[ToolCall] = []
+    for part in parts:
+        if not isinstance(part, ToolCall) or part.function is None:
+            continue
+        if part.index == len(found):
+            found.append(part)
+        elif (called := found[part.index].function) is not None:
+            called.arguments = (called.arguments or "") + (part.function.arguments or "")
+    return found
 
 
 def as_given(tools: list[Tool] | None) -> list[dict[str, Any]]:
@@ -102,8 +134,8 @@ def as_given(tools: list[Tool] | None) -> list[dict[str, Any]]:
 
 
 async def machines_for(
-    client: AsyncClient, model: str, prompt: Mapping[str, Any], parser: ToolParser | None, *, thinks: bool
-) -> tuple[Make, ToolParser | None]:
+    client: AsyncClient, model: str, prompt: Mapping[str, Any], parser: str | None, *, thinks: bool
+) -> Making | None:
     """Return what makes the machines of a request, and how calls are written.
 
     Args:
@@ -118,17 +150,17 @@ async def machines_for(
     """
     calls = prompt["tools"] is not None
     if not (calls or thinks):
-        return None, None
+        return None
+    if parser is not None and parser not in CALLS:
+        raise invalid("tool_parser", f'= "{parser[:32]}" is none of {", ".join(CALLS)}')
     try:
         rendered = (await client.tokenize(model, **prompt)).rendered_text
     except HeadraceError as error:
         raise failure_of(error, NAMES) from None
-    parser = (parser or parser_of(rendered)) if calls else None
-    if calls and parser is None:
+    parser = (parser or calls_of(rendered)) if calls else ""
+    if calls and not parser:
         text = "are shown by the model's template in no form that is known: name one in tool_parser"
-        raise invalid("tools", f"{text} ({', '.join(MACHINES)})", "unsupported_value")
-    make = None if parser is None else MACHINES[parser]
-    if not thinks:
-        return make, parser
-    opened = rendered.rstrip().endswith("<think>")
-    return lambda: Thinking(opened, None if make is None else make()), parser
+        raise invalid("tools", f"{text} ({', '.join(CALLS)})", "unsupported_value")
+    thoughts = "think" if thinks else ""
+    opened = thinks and opens_thought(thoughts, rendered)
+    return Making(partial(machine_of, parser, thoughts, opened, prompt["tools"] or ()), parser)

@@ -1,1 +1,0 @@
-"""Calls of tools and thoughts in generated text: text machines, one for each way in which models write them."""

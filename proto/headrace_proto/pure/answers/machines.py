@@ -1,0 +1,180 @@
+"""Runs readers of answers as text machines, and puts what reads calls behind what reads thoughts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from headrace_proto.pure.answers.pieces import Arguments, CallBegin, Piece, Steps, Thought
+from headrace_proto.pure.answers.reader import Reader, as_text
+
+Run = Callable[[Reader], Steps[None]]
+"""Reads an answer to its end."""
+
+Call = Callable[[Reader], Steps[bool]]
+"""Reads a call, and returns whether it is one."""
+
+
+@dataclass(frozen=True)
+class ThoughtStyle:
+    """How a model marks what it thinks before it answers.
+
+    Attributes:
+        open: the mark before a thought.
+        close: the mark after it.
+    """
+
+    open: str
+    close: str
+
+
+class TextMachine:
+    """A `Machine`. White space alone before, between and after calls, or as a thought, is left out.
+
+    Args:
+        run: reads the answer.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._reader = Reader()
+        self._steps = run(self._reader)
+        self._blank: list[str] | None = []  # White space that is given on once text follows; None: text has begun.
+        self._called = False
+        self._thought: list[str] | None = []  # White space at the beginning of a thought; None: it has begun.
+
+    def feed(self, text: str) -> list[Piece]:
+        """Take more text; return what is certain now."""
+        self._reader.add(text)
+        return self._advance()
+
+    def end(self) -> list[Piece]:
+        """Return what is left at the end of the text."""
+        self._reader.over = True
+        found = self._advance()
+        blank = "".join(self._blank or [])
+        return found if self._called or not blank else [*found, blank]
+
+    def _advance(self) -> list[Piece]:
+        found: list[Piece] = []
+        for piece in self._steps:
+            if piece is None:
+                break
+            self._add(piece, found)
+        return found
+
+    def _add(self, piece: Piece, found: list[Piece]) -> None:
+        if isinstance(piece, CallBegin):
+            self._blank, self._called = [], True
+            found.append(piece)
+        elif isinstance(piece, Arguments):
+            found.append(piece)
+        elif isinstance(piece, Thought):
+            text, self._thought = _held(piece.text, self._thought)
+            found += [Thought(text)] if text else []
+        else:
+            text, self._blank = _held(piece, self._blank)
+            found += [text] if text else []
+
+
+def _held(text: str, blank: list[str] | None) -> tuple[str, list[str] | None]:
+    """Return what can be given on of a text, and the white space that is still held before it."""
+    if blank is None:
+        return text, None
+    blank.append(text)
+    return ("", blank) if not text.strip() else ("".join(blank), None)
+
+
+def after_thoughts(style: ThoughtStyle, opened: bool, rest: Run) -> Run:
+    """Return what reads a thought at the beginning, and then the rest.
+
+    Args:
+        style: how it is marked.
+        opened: the prompt ends with its first mark.
+        rest: reads the rest.
+    """
+
+    def run(reader: Reader) -> Steps[None]:
+        blank = yield from reader.space()
+        mark = style.open.rstrip()
+        begun = yield from reader.sees(mark)
+        if begun and mark != style.open:
+            yield from reader.sees(style.open[len(mark) :])
+        if not begun and not opened:
+            yield blank
+            yield from rest(reader)
+            return
+        if not begun:
+            yield Thought(blank)
+        if (yield from reader.upto([style.close], Thought)) < 0:
+            return
+        while (yield from reader.sees("\n")):
+            pass
+        yield from rest(reader)
+
+    return run
+
+
+def among_text(begin: str, close: str, sections: Sequence[tuple[str, str]], dropped: Sequence[str], call: Call) -> Run:
+    """Return what reads calls among text.
+
+    Args:
+        begin: the mark before a call.
+        close: the mark after it; "": none.
+        sections: marks before and after all calls, left out where there are calls between them.
+        dropped: marks around text, left out.
+        call: reads what follows the mark.
+    """
+    opens, closes = [one for one, _ in sections], [one for _, one in sections]
+    marks = [begin, *opens, *closes, *dropped]
+    ends = [close.strip()] if close else closes
+
+    def run(reader: Reader) -> Steps[None]:
+        called = False
+        while (found := (yield from reader.upto(marks, as_text))) >= 0:
+            if found > len(opens):
+                if not called and marks[found] in closes:
+                    yield marks[found]
+                continue
+            reader.keep(marks[found])
+            if found:
+                called = False
+                yield from reader.space()
+            if (found and not (yield from reader.sees(begin))) or not (yield from call(reader)):
+                yield reader.kept()
+                continue
+            called = True
+            if left := reader.kept():
+                yield left
+                continue
+            blank = yield from reader.space()
+            if (yield from reader.sees_one(ends)) < 0:
+                yield blank
+
+    return run
+
+
+def whole_text(begin: str, marks: Sequence[str], call: Call) -> Run:
+    """Return what reads calls that begin with the text, or else all of it as text.
+
+    Args:
+        begin: the first character of calls.
+        marks: what may stand before that.
+        call: reads them.
+    """
+
+    def run(reader: Reader) -> Steps[None]:
+        reader.keep()
+        yield from reader.space()
+        yield from reader.sees_one(marks)
+        if (yield from reader.peek()) == begin:
+            yield from call(reader)
+        if left := reader.kept():
+            yield left
+        yield from reader.rest(as_text)
+
+    return run
+
+
+def all_text(reader: Reader) -> Steps[None]:
+    """Read an answer without calls."""
+    yield from reader.rest(as_text)
