@@ -54,7 +54,7 @@ class Front:
     def __init__(self, channels: int) -> None:
         self.outputs = Outputs(time.time, StepHistory(time.time))
         self.requests = [Request(self._sequence(key)) for key in range(channels)]
-        self.sessions = Sessions(self._find, list, dict)
+        self.sessions = Sessions(self._find, list, dict, lambda version: ([], version))
         self._ids = count()
 
     def _find(self, handle: str, owner: str) -> Any:

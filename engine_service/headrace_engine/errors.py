@@ -148,10 +148,11 @@ class ResourceExhausted(HeadraceError):
         *,
         reason: str | None = None,
         retry_after: float | None = None,
+        metadata: Mapping[str, str] | None = None,
         waiting_ahead: int = 0,
         max_waiting: int | None = None,
     ) -> None:
-        super().__init__(message, reason=reason, retry_after=retry_after)
+        super().__init__(message, reason=reason, metadata=metadata, retry_after=retry_after)
         self.waiting_ahead = waiting_ahead
         self.max_waiting = max_waiting
 

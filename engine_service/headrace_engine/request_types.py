@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.result_types import PromptLogprobs, RequestStat, SequenceView
@@ -69,6 +70,35 @@ class ResumedSequence:
     ended: bool = False
 
 
+class OwnerLimit(NamedTuple):
+    """A limit of an owner, over all engines of its gateway.
+
+    Attributes:
+        most: what it may have.
+        elsewhere: what it has on other engines.
+    """
+
+    most: int
+    elsewhere: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerLimits:
+    """Limits of an owner that a gateway sends with a start; None: there is none.
+
+    Attributes:
+        key: name of the API key that the start came with, for messages.
+        concurrent_requests: requests that have not ended.
+        waiting_requests: requests of which a sequence has not been in a step yet.
+        kept_bytes: bytes reserved for its requests.
+    """
+
+    key: str
+    concurrent_requests: OwnerLimit | None = None
+    waiting_requests: OwnerLimit | None = None
+    kept_bytes: OwnerLimit | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class StartRequest:
     """A request to start. The prompt is a text, ids, or a chat.
@@ -80,6 +110,7 @@ class StartRequest:
         content: digest of the message without `attempt` and `resume`; equal content means an equal request.
         caller: the client that sent it.
         pooling: pool the last hidden states of the prompt; None: do not.
+        limits: of its owner; None: there are none.
     """
 
     model_name: str
@@ -93,6 +124,7 @@ class StartRequest:
     content: bytes = b""
     caller: str = ""
     pooling: Pooling | None = None
+    limits: OwnerLimits | None = None
 
     @property
     def party(self) -> str:

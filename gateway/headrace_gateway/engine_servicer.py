@@ -11,6 +11,7 @@ from headrace_proto.v1 import engine_service_pb2 as wire
 from headrace_proto.v1 import engine_service_pb2_grpc, stat_pb2
 
 from headrace_gateway import API_VERSION, __version__, status
+from headrace_gateway.access import callers
 from headrace_gateway.engines.engine import Engine
 from headrace_gateway.engines.pool import EnginePool
 from headrace_gateway.forwarding.calls import LiveCalls
@@ -97,7 +98,9 @@ class EngineServicer(engine_service_pb2_grpc.EngineServiceServicer):
             for outcome in outcomes:
                 if outcome.error is not None:
                     raise outcome.error
-        return [stat for answer in answers(knowing_model(outcomes)) for stat in answer.stats]
+        may_see = callers.current().may_see
+        stats = (stat for answer in answers(knowing_model(outcomes)) for stat in answer.stats)
+        return [stat for stat in stats if may_see(stat.model_name)]
 
     def _features(self) -> list[str]:
         """Return the features common to all reachable engines, since a call may go to any of them."""

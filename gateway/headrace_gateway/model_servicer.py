@@ -9,6 +9,7 @@ from headrace_proto.server.interceptor import Context
 from headrace_proto.v1 import model_pb2, model_service_pb2_grpc
 from headrace_proto.v1 import model_service_pb2 as wire
 
+from headrace_gateway.access import callers
 from headrace_gateway.engines.engine import Engine
 from headrace_gateway.engines.pool import EnginePool
 from headrace_gateway.forwarding.calls import LiveCalls
@@ -61,7 +62,8 @@ class ModelServicer(model_service_pb2_grpc.ModelServiceServicer):
         """List all models by name, then engine; an engine that does not answer is an entry without a name."""
         outcomes = await self._ask_addressed("ListModels", request, Forward(context))
         answers(outcomes)
-        models = [model for outcome in outcomes for model in _models(outcome, "")]
+        may_see = callers.current().may_see
+        models = [model for one in outcomes for model in _models(one, "") if may_see(model.model_name)]
         models.sort(key=lambda model: (model.model_name, model.engine))
         return wire.ListModelsResponse(models=models)
 

@@ -12,6 +12,8 @@ from headrace_proto.v1 import request_service_pb2 as wire
 from headrace_proto.v1 import request_service_pb2_grpc
 
 from headrace_gateway import status
+from headrace_gateway.access import callers
+from headrace_gateway.access.access import Access
 from headrace_gateway.engines.engine import Engine
 from headrace_gateway.engines.liveness import START_SECONDS
 from headrace_gateway.engines.pool import EnginePool
@@ -37,11 +39,19 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
         calls: knows whether the gateway is stopping.
         sessions: serves session streams.
         owed: takes releases for engines that are lost.
+        access: the limits of owners.
     """
 
     def __init__(
-        self, pool: EnginePool, router: Router, calls: LiveCalls, sessions: Sessions, owed: OwedReleases
+        self,
+        pool: EnginePool,
+        router: Router,
+        calls: LiveCalls,
+        sessions: Sessions,
+        owed: OwedReleases,
+        access: Access,
     ) -> None:
+        self._access = access
         self._sessions = sessions
         self._owed = owed
         self._pool = pool
@@ -58,7 +68,8 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
         forward, prompt = Forward(context, asking=PROMPT_KEYS), pieces(request)
 
         async def begin(engine: Engine) -> Any:
-            answer = await forward.ask(engine, engine.requests.StartRequest, request, START_SECONDS)
+            with self._access.starting(engine.name) as limits:
+                answer = await forward.ask(engine, engine.requests.StartRequest, request, START_SECONDS, limits)
             self._router.learn(prompt, answer.prompt_keys)
             answer.ClearField("prompt_keys")
             return answer
@@ -78,8 +89,9 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
         forward = Forward(context)
 
         async def begin(engine: Engine) -> tuple[AsyncGenerator[Any, None], Any]:
-            stream = forward.stream(engine, engine.requests.Generate, request)
-            return stream, await anext(stream, None)
+            with self._access.starting(engine.name) as limits:
+                stream = forward.stream(engine, engine.requests.Generate, request, limits)
+                return stream, await anext(stream, None)
 
         processors = names_of(request.config)
         prompt = pieces(request)
@@ -93,7 +105,8 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
         forward = Forward(context)
 
         async def begin(engine: Engine) -> Any:
-            return await forward.ask(engine, engine.requests.Embed, request)
+            with self._access.starting(engine.name) as limits:
+                return await forward.ask(engine, engine.requests.Embed, request, more=limits)
 
         return await self._router.place(request.model_name, begin)
 
@@ -174,7 +187,7 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
         async def ask(engine: Engine, page: wire.ListRequestsRequest) -> Any:
             return await forward.ask(engine, engine.requests.ListRequests, page)
 
-        return await merged_page(self._pool.engines, request, ask)
+        return await merged_page(self._pool.engines, request, ask, callers.current().may_see)
 
     async def _to_holder(self, method: str, request: Any, context: Context) -> Any:
         engine = self._router.of_handle(request.handle)

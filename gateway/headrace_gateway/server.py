@@ -79,7 +79,12 @@ class Gateway:
         self._router = Router(self.pool, affinity=options.affinity)
         self._instance_id = secrets.token_hex(16)
         self.sessions = Sessions(
-            options.name, self._instance_id, self._router.of_handle, self.calls, limits or SessionLimits()
+            options.name,
+            self._instance_id,
+            self._router.of_handle,
+            self.calls,
+            limits or SessionLimits(),
+            self.access.uses,
         )
         self._owed = OwedReleases()
         self._health = GatewayHealth(self.pool)
@@ -144,7 +149,7 @@ class Gateway:
             self.calls.revoke(self.access.valid)
 
     def _register(self) -> None:
-        requests = RequestServicer(self.pool, self._router, self.calls, self.sessions, self._owed)
+        requests = RequestServicer(self.pool, self._router, self.calls, self.sessions, self._owed, self.access)
         facts = EngineServicer(self._options.name, self._instance_id, self.pool, self._router, self.calls)
         models = ModelServicer(self.pool, self.calls)
         model_service_pb2_grpc.add_ModelServiceServicer_to_server(models, self._server)

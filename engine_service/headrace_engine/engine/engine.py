@@ -19,6 +19,7 @@ from headrace_engine.engine.requests.embeddings import Embeddings
 from headrace_engine.engine.requests.reading import Reading, page_of
 from headrace_engine.engine.requests.registry import RequestRegistry
 from headrace_engine.engine.results.statistics import Clock
+from headrace_engine.engine.results.usage import Usage
 from headrace_engine.engine.sessions.load import model_loads
 from headrace_engine.engine.sessions.session_update import ModelLoad
 from headrace_engine.engine.sessions.sessions import Sessions
@@ -56,8 +57,10 @@ class Engine(ModelCalls):
         self._start_time = clock()
         self._registry = RequestRegistry(options.name, self.instance_id, clock)
         self.arriving = self._registry.keys.arriving
-        self._admission = Admission(self._registry, self._models.get, self._refuse_while_draining, clock)
-        self.sessions = Sessions(self._registry.find, self._loads, self._cached)
+        self._admission = Admission(
+            self._registry, self._models.get, self._refuse_while_draining, self._usage_of, clock
+        )
+        self.sessions = Sessions(self._registry.find, self._loads, self._cached, self._usage_since)
         self._reading = Reading(self.sessions.streams)
         self._embeddings = Embeddings(self._admission.accept, self._registry, self._reading)
 
@@ -68,6 +71,19 @@ class Engine(ModelCalls):
         """Return the cached blocks of each model that serves."""
         serving = (ModelState.RUNNING, ModelState.STOPPING)
         return {model.name: model.outputs.cached for model in self._models.all() if model.state in serving}
+
+    def _usage_of(self, owner: str) -> Usage:
+        """Return what an owner uses."""
+        waiting = sum(model.outputs.queue.requests_of(owner) for model in self._models.all())
+        return self._registry.budget.books.find(owner).now(waiting)
+
+    def _usage_since(self, version: int) -> tuple[list[Usage], int]:
+        """Return what owners use whose use may have changed since a version, and the new version.
+
+        Requests without an owner are not counted: they have no API key.
+        """
+        books, newest = self._registry.budget.books.changed(version)
+        return [self._usage_of(book.owner) for book in books if book.owner], newest
 
     async def start(self, declared: Sequence[RuntimeConfig] = ()) -> list[Replaced]:
         """Restore the models and states kept from before a restart. Their verbs run in the background.

@@ -18,6 +18,7 @@ from headrace_proto.v1.session_pb2 import SessionRequest, SessionResponse
 from headrace_engine.engine.engine import Engine
 from headrace_engine.engine.sessions.session import EngineSession
 from headrace_engine.errors import InvalidArgument
+from headrace_engine.service.convert.callers import check_owner
 from headrace_engine.service.convert.session import apply_in_portions, check_options, session_response
 from headrace_engine.service.failures import closing, fault
 
@@ -76,5 +77,8 @@ async def _apply_all(messages: AsyncIterator[SessionRequest], session: EngineSes
 
 def _open(message: SessionRequest, session: EngineSession) -> None:
     check_options(message)
-    session.open(load=message.options.load, cache_events=message.options.HasField("cache_events"))
-    _log.debug("session_opened", client=message.options.client)
+    options = message.options
+    if options.usage:
+        check_owner("all", "options.usage")
+    session.open(load=options.load, cache_events=options.HasField("cache_events"), usage=options.usage)
+    _log.debug("session_opened", client=options.client)

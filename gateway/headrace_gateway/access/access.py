@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from headrace_gateway import status
-from headrace_gateway.access import refusals
-from headrace_gateway.access.api_keys import ApiKey
+from headrace_gateway.access import callers, refusals
+from headrace_gateway.access.api_keys import LIMITS, ApiKey
 from headrace_gateway.access.callers import ANYONE, Caller
 from headrace_gateway.access.keyring import Keyring
 from headrace_gateway.access.rates import Rates
+from headrace_gateway.access.uses import OwnerUses, Use
 
 ADMIN = frozenset(
     {
@@ -30,7 +33,24 @@ ADMIN = frozenset(
 STARTS = frozenset({"StartRequest", "Generate", "Embed"})
 """Calls that start requests."""
 
+OWNER_LIMITS = "headrace-owner-limits"
+"""Metadata by which engines are told the limits of a start's owner."""
+
+_OF_ENGINES = (("concurrent_requests", "requests"), ("waiting_requests", "waiting"), ("kept_bytes", "bytes"))
+"""Limits that engines keep, and what of a Use they limit."""
+
 _SCHEME = "bearer "
+
+Metadata = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What an owner uses, and its limits by name."""
+
+    owner: str
+    use: Use
+    limits: Mapping[str, int]
 
 
 class Access:
@@ -38,11 +58,15 @@ class Access:
 
     Args:
         keys: the keys; None: the gateway has none, and everyone may make every call.
+
+    Attributes:
+        uses: what owners use of the engines.
     """
 
     def __init__(self, keys: Keyring | None = None) -> None:
         self._keys = keys
-        self._rates = Rates()
+        self._rates, self._tokens = Rates(), Rates()
+        self.uses = OwnerUses(self._charge)
 
     @property
     def has_keys(self) -> bool:
@@ -84,8 +108,40 @@ class Access:
             CallError: NOT_ALLOWED, or RATE_LIMITED with RetryInfo.
         """
         if caller.key is not None:
-            self._check_key(caller.key, method, getattr(request, "model_name", ""))
+            self._check_key(caller.key, method, _model_of(request))
         caller.sign(request)
+
+    @contextmanager
+    def starting(self, engine: str) -> Iterator[Metadata]:
+        """Count a start of the current caller on an engine. Give the metadata by which that keeps the owner's limits.
+
+        Engines count what an owner has, so that starts of several gateways share its limits.
+        """
+        key = callers.current().key
+        if key is None or all(getattr(key, name) is None for name, _ in _OF_ENGINES):
+            yield ()
+            return
+        elsewhere = self.uses.total(key.owner, without=engine)
+        limits = [
+            f"{name}={most}:{getattr(elsewhere, use)}"
+            for name, use in _OF_ENGINES
+            if (most := getattr(key, name)) is not None
+        ]
+        with self.uses.placing(engine, key.owner):
+            yield ((OWNER_LIMITS, " ".join((f"key={key.name}", *limits))),)
+
+    def standings(self) -> list[Standing]:
+        """Return what each owner of a key uses, and its limits."""
+        owners = {} if self._keys is None else {key.owner: key for key in self._keys.all}
+        return [Standing(owner, self.uses.total(owner), self._limits(key)) for owner, key in owners.items()]
+
+    def _limits(self, key: ApiKey) -> dict[str, int]:
+        return {name: most for name in LIMITS if (most := getattr(key, name)) is not None}
+
+    def _charge(self, owner: str, tokens: int) -> None:
+        key = None if self._keys is None else self._keys.of_owner(owner)
+        if key is not None and key.tokens_per_minute is not None:
+            self._tokens.charge(owner, key.tokens_per_minute, tokens)
 
     def _check_key(self, key: ApiKey, method: str, model_name: str) -> None:
         if method in ADMIN and not key.admin:
@@ -95,8 +151,18 @@ class Access:
             raise refusals.forbidden(
                 f'API key "{key.name}" may not use model "{status.shorten(model_name)}"; it may use: {allowed}'
             )
-        if method in STARTS and key.requests_per_minute is not None:
-            wait = self._rates.take(key.owner, key.requests_per_minute)
-            if wait:
-                limit = f"{key.requests_per_minute} requests a minute"
-                raise refusals.rate_limited(f'"{key.owner}" has used up its {limit}', wait)
+        if method in STARTS:
+            self._check_rates(key)
+
+    def _check_rates(self, key: ApiKey) -> None:
+        """Refuse a start of an owner that has used up a minute's tokens or requests."""
+        if (most := key.tokens_per_minute) is not None and (wait := self._tokens.wait(key.owner, most)):
+            raise refusals.rate_limited(f'API key "{key.name}" has used up its {most} tokens a minute', wait)
+        if (most := key.requests_per_minute) is not None and (wait := self._rates.take(key.owner, most)):
+            raise refusals.rate_limited(f'API key "{key.name}" has used up its {most} requests a minute', wait)
+
+
+def _model_of(request: Any) -> str:
+    """Return the name of the model that a request is about; "": of none, or of all."""
+    config = getattr(request, "config", None)
+    return getattr(request, "model_name", "") or getattr(config, "model_name", "")

@@ -23,7 +23,9 @@ MAX_KEY_LENGTH = 256
 _PREFIX = "hr_"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_LIMITS = ("requests_per_minute",)
+LIMITS = ("requests_per_minute", "tokens_per_minute", "concurrent_requests", "waiting_requests", "kept_bytes")
+"""Limits of an owner, which its keys set."""
+
 _MOST = 2**53
 
 
@@ -42,6 +44,10 @@ class ApiKey:
         admin: it may install, start, stop, release and write models.
         models: patterns of the models that it may use, such as "qwen*".
         requests_per_minute: requests that may be started, of all keys with this owner; None: no limit.
+        tokens_per_minute: tokens of prompts, and sampled ones, of its requests; None: no limit.
+        concurrent_requests: its requests that have not ended; None: no limit.
+        waiting_requests: its requests that wait for a place in a batch; None: no limit.
+        kept_bytes: bytes reserved for its requests; None: no limit but that of the models.
     """
 
     name: str
@@ -50,6 +56,10 @@ class ApiKey:
     admin: bool = False
     models: tuple[str, ...] = ("*",)
     requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    concurrent_requests: int | None = None
+    waiting_requests: int | None = None
+    kept_bytes: int | None = None
 
     def allows(self, model_name: str) -> bool:
         """True if the key may use a model."""
@@ -132,7 +142,7 @@ def _read_key(name: str, table: Any) -> ApiKey:
     admin = table.get("admin", False)
     if not isinstance(admin, bool):
         raise ValueError(f"{where}: admin must be true or false")
-    limits = {one: _read_count(where, one, table[one]) for one in _LIMITS if one in table}
+    limits = {one: _read_count(where, one, table[one]) for one in LIMITS if one in table}
     return ApiKey(name, bytes.fromhex(sha256), owner, admin, _read_models(where, table.get("models", ["*"])), **limits)
 
 
@@ -153,7 +163,7 @@ def _check_owners(keys: tuple[ApiKey, ...]) -> None:
     limits: dict[str, ApiKey] = {}
     for key in keys:
         first = limits.setdefault(key.owner, key)
-        for limit in _LIMITS:
+        for limit in LIMITS:
             if getattr(first, limit) != getattr(key, limit):
                 raise ValueError(
                     f'keys "{first.name}" and "{key.name}" have one owner, "{key.owner}", but different {limit}'

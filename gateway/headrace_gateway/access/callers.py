@@ -25,6 +25,15 @@ class Caller:
         """The owner of its requests."""
         return "" if self.key is None else self.key.owner
 
+    def may_see(self, model_name: str) -> bool:
+        """True if it may know of a model. An engine that does not answer is listed as a model without a name."""
+        return self.key is None or not model_name or self.key.allows(model_name)
+
+    @property
+    def admin(self) -> bool:
+        """True if it may know what others use."""
+        return self.key is None or self.key.admin
+
     def sign(self, message: Any, path: str = "owner") -> None:
         """Set the owner of a message that has one.
 

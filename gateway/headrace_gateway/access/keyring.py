@@ -44,6 +44,17 @@ class Keyring:
         self._refresh()
         return self._keys.get(digest(sent)) if 0 < len(sent) <= MAX_KEY_LENGTH else None
 
+    @property
+    def all(self) -> list[ApiKey]:
+        """The keys."""
+        self._refresh()
+        return list(self._keys.values())
+
+    def of_owner(self, owner: str) -> ApiKey | None:
+        """Return a key of an owner, whose limits are those of its other keys; None: it has none (any more)."""
+        self._refresh()
+        return self._owners.get(owner)
+
     def knows(self, key: ApiKey) -> bool:
         """True if a key is still one of the file."""
         self._refresh()
@@ -66,4 +77,6 @@ class Keyring:
             log.info("keys_reloaded", keys=len(self._keys))
 
     def _read(self) -> dict[bytes, ApiKey]:
-        return {key.digest: key for key in read_keys(self._file)}
+        keys = read_keys(self._file)
+        self._owners = {key.owner: key for key in keys}
+        return {key.digest: key for key in keys}

@@ -1,4 +1,4 @@
-"""Token buckets: how often an owner may do something."""
+"""Token buckets: how much an owner may do in a minute."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _REMEMBERED = 100_000
 
 
 class Rates:
-    """Starts a minute, by owner. A minute's number may come at once, and then as many as the rate allows.
+    """Starts, or tokens, a minute, by owner. A minute's number may come at once, and then as many as the rate allows.
 
     Args:
         clock: monotonic clock, in seconds.
@@ -23,12 +23,25 @@ class Rates:
 
     def take(self, owner: str, per_minute: int) -> float:
         """Take one. Return 0, or, if none is left, the seconds until there is one."""
+        wait = self.wait(owner, per_minute)
+        if not wait:
+            self.charge(owner, per_minute, 1)
+        return wait
+
+    def wait(self, owner: str, per_minute: int) -> float:
+        """Return the seconds until there is one; 0: there is."""
+        level = self.level(owner, per_minute)
+        return 0.0 if level >= 1 else (1 - level) * 60 / per_minute
+
+    def level(self, owner: str, per_minute: int) -> float:
+        """Return what is left; below 0 after more was charged than there was."""
         now = self._clock()
         level, seen = self._buckets.get(owner, (float(per_minute), now))
-        level = min(float(per_minute), level + (now - seen) * per_minute / 60)
-        wait = 0.0 if level >= 1 else (1 - level) * 60 / per_minute
-        self._buckets[owner] = (level - (wait == 0), now)
+        return min(float(per_minute), level + (now - seen) * per_minute / 60)
+
+    def charge(self, owner: str, per_minute: int, amount: int) -> None:
+        """Take an amount, whether or not it is there: what is missing is paid off at the rate."""
+        self._buckets[owner] = (self.level(owner, per_minute) - amount, self._clock())
         self._buckets.move_to_end(owner)
         if len(self._buckets) > _REMEMBERED:
             self._buckets.popitem(last=False)
-        return wait

@@ -15,6 +15,7 @@ from headrace_proto.server.interceptor import Context
 
 from headrace_gateway import status
 from headrace_gateway.access import callers
+from headrace_gateway.access.access import Metadata
 from headrace_gateway.engines.engine import Engine
 from headrace_gateway.engines.liveness import LOST_SECONDS
 from headrace_gateway.engines.rewrite import readdress
@@ -60,7 +61,9 @@ class Forward:
         """Return the seconds until the client's deadline; None without one."""
         return None if self._expires is None else max(self._expires - time.monotonic(), 0.0)
 
-    async def ask(self, engine: Engine, method: Any, request: Any, patience: float = LOST_SECONDS) -> Any:
+    async def ask(
+        self, engine: Engine, method: Any, request: Any, patience: float = LOST_SECONDS, more: Metadata = ()
+    ) -> Any:
         """Make a unary call.
 
         Args:
@@ -68,6 +71,7 @@ class Forward:
             method: method of its stub.
             request: sent unchanged.
             patience: seconds without a sign of life of an engine that does not answer polls, after which to give up.
+            more: metadata for this engine.
 
         Returns:
             The answer, with the engine's name in the gateway's list filled in.
@@ -76,7 +80,7 @@ class Forward:
             CallError: the engine's failure, or ENGINE_UNREACHABLE.
         """
         await engine.reach()
-        call = method(request, timeout=self.remaining(), metadata=self.metadata)
+        call = method(request, timeout=self.remaining(), metadata=(*self.metadata, *more))
         with engine.liveness.waiting(call, patience) as wait:
             try:
                 answer = await call
@@ -88,10 +92,10 @@ class Forward:
                 raise engine.unreachable(reached=True) from None
         return readdress(answer, engine.name)
 
-    async def stream(self, engine: Engine, method: Any, request: Any) -> AsyncGenerator[Any, None]:
+    async def stream(self, engine: Engine, method: Any, request: Any, more: Metadata = ()) -> AsyncGenerator[Any, None]:
         """Make a server-streaming call, as `ask`, message by message. Close it (`aclosing`) to cancel the call."""
         await engine.reach()
-        call = method(request, timeout=self.remaining(), metadata=self.metadata)
+        call = method(request, timeout=self.remaining(), metadata=(*self.metadata, *more))
         try:
             async for message in call:
                 yield readdress(message, engine.name)

@@ -11,6 +11,7 @@ from headrace_proto.server.interceptor import Context
 from headrace_proto.v1 import model_pb2
 from headrace_proto.v1 import model_service_pb2 as wire
 
+from headrace_gateway.access import callers
 from headrace_gateway.engines.engine import Engine
 from headrace_gateway.engines.pool import EnginePool
 from headrace_gateway.forwarding.forward import Forward
@@ -86,7 +87,8 @@ class ModelWatch:
             async with aclosing(self._forward.stream(engine, engine.models.WatchModel, question)) as changes:
                 async for change in changes:
                     self._lost.discard(engine)
-                    await self._send(change.model)
+                    if callers.current().may_see(change.model.model_name):
+                        await self._send(change.model)
         except CallError as error:
             return await self._failed(engine, error)
         return bool(self._model_name)

@@ -70,7 +70,7 @@ class Source:
         """True if every request was returned, of those that the engine can be asked for."""
         return not self.waiting and (self.cursor.token is None or self.failure is not None)
 
-    async def fill(self, ask: AskPage, request: Request) -> None:
+    async def fill(self, ask: AskPage, request: Request, may_see: Callable[[str], bool]) -> None:
         """Fetch pages until a request waits, the list has ended, or the engine cannot be reached."""
         while not self.ended and not self.waiting:
             page = Request()
@@ -83,7 +83,8 @@ class Source:
                     raise
                 self.failure = error
                 return
-            self.waiting, self.following = deque(self._unseen(answer.requests)), answer.next_page_token
+            unseen = (one for one in self._unseen(answer.requests) if may_see(one.request.model_name))
+            self.waiting, self.following = deque(unseen), answer.next_page_token
             self._turn_page()
 
     def take(self) -> State:
@@ -105,13 +106,14 @@ class Source:
             self.cursor.token = self.following or None
 
 
-async def merged_page(engines: Sequence[Engine], request: Request, ask: AskPage) -> Any:
+async def merged_page(engines: Sequence[Engine], request: Request, ask: AskPage, may_see: Callable[[str], bool]) -> Any:
     """Return one page of all engines' requests, newest first.
 
     Args:
         engines: engines to ask.
         request: the client's request.
         ask: fetches one page of one engine.
+        may_see: says whether the caller may know of a model.
 
     Raises:
         CallError: INVALID_FIELD for the page's size or token; the failure of an engine, but for ENGINE_UNREACHABLE
@@ -124,7 +126,7 @@ async def merged_page(engines: Sequence[Engine], request: Request, ask: AskPage)
     while len(states) < size:
         empty = [source for source in sources if not source.waiting and not source.ended]
         if empty:
-            await together([source.fill(ask, request) for source in empty])
+            await together([source.fill(ask, request, may_see) for source in empty])
         ready = [source for source in sources if source.waiting]
         if not ready:
             break

@@ -38,6 +38,9 @@ MOVES_ON = frozenset(
 )
 """Reasons of refusals after which another engine is tried: nothing was started."""
 
+OWNER_LIMIT = "limit"
+"""Fact of refusals by a limit of the request's owner, which holds on all engines together."""
+
 _NO_TOKENIZER = frozenset({"UNKNOWN_MODEL", "MODEL_NOT_RUNNING", "MODEL_STARTING"})
 """Reasons of an engine that has no tokenizer of the model at the moment."""
 
@@ -158,7 +161,7 @@ class Router:
                 return answer
             except CallError as error:
                 _judge(engine, error)
-                if error.reached and error.reason not in MOVES_ON:
+                if error.reached and (error.reason not in MOVES_ON or OWNER_LIMIT in error.facts):
                     raise
                 refusals.append(error)
                 engine.wake.set()

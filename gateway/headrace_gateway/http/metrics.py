@@ -10,9 +10,12 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from headrace_gateway.access import callers
+from headrace_gateway.access.access import Access
 from headrace_gateway.http.clients import Clients
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import failure_of
+from headrace_gateway.http.owner_metrics import OwnerMetrics
 
 _GAUGES = {
     "requests_running": ("running", "Requests in the batch."),
@@ -52,10 +55,11 @@ class Metrics:
 
     Args:
         clients: ask the engines.
+        access: knows what owners use.
     """
 
-    def __init__(self, clients: Clients) -> None:
-        self._clients = clients
+    def __init__(self, clients: Clients, access: Access) -> None:
+        self._clients, self._access = clients, access
 
     async def __call__(self, exchange: Exchange) -> None:
         """Answer with the statistics of the engines that answer."""
@@ -67,6 +71,8 @@ class Metrics:
             raise failure_of(error, {}) from None
         registry = CollectorRegistry()
         registry.register(_Statistics(server, stats))
+        if callers.current().admin:
+            registry.register(OwnerMetrics(self._access))
         await exchange.answer_text(generate_latest(registry), CONTENT_TYPE_LATEST)
 
 

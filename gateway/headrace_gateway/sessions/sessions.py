@@ -15,6 +15,7 @@ from headrace_proto.v1 import session_pb2 as wire
 
 from headrace_gateway import status
 from headrace_gateway.access import callers
+from headrace_gateway.access.uses import OwnerUses
 from headrace_gateway.engines.engine import Engine
 from headrace_gateway.forwarding.calls import LiveCalls
 from headrace_gateway.sessions.attach_pace import AttachPaces, ConnectionPace
@@ -39,13 +40,20 @@ class Sessions:
         find: returns the engine that a handle names; raises CallError if there is none.
         calls: knows whether the gateway drains.
         limits: of each session.
+        uses: takes what engines report of owners.
 
     Attributes:
         live: the open sessions.
     """
 
     def __init__(
-        self, name: str, instance_id: str, find: Callable[[str], Engine], calls: LiveCalls, limits: SessionLimits
+        self,
+        name: str,
+        instance_id: str,
+        find: Callable[[str], Engine],
+        calls: LiveCalls,
+        limits: SessionLimits,
+        uses: OwnerUses,
     ) -> None:
         self.live: set[ClientSession] = set()
         self._opened = wire.SessionOpened(
@@ -54,7 +62,7 @@ class Sessions:
             ping_interval=_duration(limits.ping_interval),
             ping_timeout=_duration(limits.ping_timeout),
         )
-        self._links = EngineLinks(find, limits)
+        self._links = EngineLinks(find, limits, uses)
         self._calls = calls
         self._limits = limits
         self._paces = AttachPaces()
@@ -224,7 +232,9 @@ def _checked(first: wire.SessionRequest | None) -> wire.SessionRequest:
     """
     if first is None or not first.HasField("options"):
         raise status.invalid_field("options", "is not set; the first message of a session must have it")
-    for field, requested in (("load", first.options.load), ("cache_events", first.options.HasField("cache_events"))):
+    options = first.options
+    wanted = {"load": options.load, "cache_events": options.HasField("cache_events"), "usage": options.usage}
+    for field, requested in wanted.items():
         if requested:
             raise status.not_allowed(f"options.{field}", "is for gateways only: use GetEngineStat for statistics")
     return first

@@ -15,6 +15,7 @@ from headrace_proto.server.logs import logger
 from headrace_proto.v1 import session_pb2 as wire
 
 from headrace_gateway import __version__, status
+from headrace_gateway.access.uses import OwnerUses
 from headrace_gateway.engines.engine import Engine
 from headrace_gateway.faults import defect
 from headrace_gateway.forwarding.forward import failure_of
@@ -38,13 +39,15 @@ class EngineLink:
     Args:
         engine: engine to read from.
         limits: intervals of pings and of reopening.
+        uses: takes what the engine reports of owners.
 
     Attributes:
         channels: channels of the current stream, or of the next one while there is none.
     """
 
-    def __init__(self, engine: Engine, limits: SessionLimits) -> None:
+    def __init__(self, engine: Engine, limits: SessionLimits, uses: OwnerUses) -> None:
         self._engine = engine
+        self._uses = uses
         self._limits = limits
         self._work = asyncio.Event()
         self._opened = self._leaving = False
@@ -63,6 +66,7 @@ class EngineLink:
             self._opened = self._leaving = False
             failure = await self._run_stream()
             self._engine.load.lost()
+            self._uses.begin(self._engine.name)
             self._engine.cached.lost()
             failure = await self._judged(failure)
             channels, self.channels = self.channels, self._new_channels()
@@ -114,7 +118,7 @@ class EngineLink:
         call = self._engine.requests.Session()
         first = self.channels.take() or wire.SessionRequest()
         first.options.client = f"headrace-gateway {__version__}"
-        first.options.load = True
+        first.options.load = first.options.usage = True
         if self._engine.view.tells_cache:
             first.options.cache_events.SetInParent()
         await call.write(first)
@@ -144,6 +148,9 @@ class EngineLink:
 
     def _receive(self, response: wire.SessionResponse) -> None:
         leaving, load = response.HasField("closing"), list(response.load)
+        if response.usage:
+            self._uses.update(self._engine.name, response.usage)
+            response.ClearField("usage")
         self.channels.deliver(response)
         if leaving:
             self._leaving = True
@@ -178,10 +185,12 @@ class EngineLinks:
     Args:
         find: returns the engine that a handle names; raises CallError if there is none.
         limits: of each stream.
+        uses: takes what engines report of owners.
     """
 
-    def __init__(self, find: Callable[[str], Engine], limits: SessionLimits) -> None:
+    def __init__(self, find: Callable[[str], Engine], limits: SessionLimits, uses: OwnerUses) -> None:
         self._find = find
+        self._uses = uses
         self._limits = limits
         self._links: dict[Engine, EngineLink] = {}
 
@@ -194,6 +203,7 @@ class EngineLinks:
         if (link := self._links.pop(engine, None)) is not None:
             await link.close()
             link.channels.fail(status.unknown_engine(engine.name, []).status)
+            self._uses.leave(engine.name)
 
     def of_handle(self, handle: str) -> UpstreamChannels:
         """Return the channels of the stream to the engine that a handle names.
@@ -209,7 +219,7 @@ class EngineLinks:
 
     def _link(self, engine: Engine) -> EngineLink:
         if engine not in self._links:
-            self._links[engine] = EngineLink(engine, self._limits)
+            self._links[engine] = EngineLink(engine, self._limits, self._uses)
         return self._links[engine]
 
 

@@ -21,6 +21,9 @@ _KEYS = {
     "web": 'owner = "team"\n',
     "job": 'owner = "team"\n',
     "app": f'models = ["{MODEL}"]\n',
+    "few": "concurrent_requests = 1\n",
+    "small": "kept_bytes = 30000\n",
+    "slow": "tokens_per_minute = 60\n",
 }
 
 

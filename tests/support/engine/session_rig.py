@@ -11,11 +11,13 @@ from headrace_engine.engine.cores.cached_blocks import CachedBlocks
 from headrace_engine.engine.requests.requests import Request
 from headrace_engine.engine.results.result_log import ResultLog
 from headrace_engine.engine.results.token_details import DetailOptions
+from headrace_engine.engine.results.usage import Usage
 from headrace_engine.engine.sessions.cache_watch import CacheWatch
 from headrace_engine.engine.sessions.load import LoadWatch
-from headrace_engine.engine.sessions.session import EngineSession
+from headrace_engine.engine.sessions.session import EngineSession, Watches
 from headrace_engine.engine.sessions.session_channels import Attachment
 from headrace_engine.engine.sessions.session_update import ModelLoad, Rows, SessionUpdate
+from headrace_engine.engine.sessions.usage_watch import UsageWatch
 from headrace_engine.errors import InvalidArgument, NotFound
 from headrace_engine.result_types import EndRecord, FinishReason, RequestStat, TokenDetails, TokenTensors, TopLogprobs
 from headrace_proto.pure.shares import Shares
@@ -72,6 +74,7 @@ class SessionRig:
     stories: dict[str, Story] = field(default_factory=dict)
     loads: list[ModelLoad] = field(default_factory=list)
     cached: dict[str, CachedBlocks] = field(default_factory=dict)
+    usage: dict[str, Usage] = field(default_factory=dict)
     timers: FakeTimers = field(default_factory=FakeTimers)
     closed: int = 0
     shares: Shares[EngineSession] = field(default_factory=lambda: Shares(10**6))
@@ -79,13 +82,19 @@ class SessionRig:
     def __post_init__(self) -> None:
         self.session = EngineSession(
             self.find,
-            LoadWatch(lambda: self.loads),
-            CacheWatch(lambda: self.cached),
+            Watches(
+                LoadWatch(lambda: self.loads),
+                CacheWatch(lambda: self.cached),
+                UsageWatch(self._usage),
+            ),
             self.timers,
             self._count_close,
             self.shares,
             self.update_bytes,
         )
+
+    def _usage(self, version: int) -> tuple[list[Usage], int]:
+        return list(self.usage.values()), version + 1
 
     def find(self, handle: str, owner: str) -> Request:
         if handle not in self.stories or owner:

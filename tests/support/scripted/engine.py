@@ -69,7 +69,7 @@ class ScriptedEngine:
         self.release_sync = asyncio.Event()
         self.models = {"smol": _view("smol", ModelState.INITIAL)}
         self.live_requests = 0
-        self.sessions = Sessions(_unknown, list, dict)
+        self.sessions = Sessions(_unknown, list, dict, lambda version: ([], version))
         self.noted: Callable[[], None] = lambda: None
         self._watchers: list[asyncio.Queue[ModelView]] = []
 

@@ -48,6 +48,13 @@ class SessionAnswers(Known):
                 side.loads.append(wire.ModelLoad(model_name=model_name, **{"state": RUNNING, **figures}))
         self.note()
 
+    def send_usage(self, owner: str, **figures: int) -> None:
+        """Report what an owner uses to all sessions that requested it."""
+        for side in self.sessions:
+            if side.open:
+                side.usage.append(wire.OwnerUsage(owner=owner, **figures))
+        self.note()
+
     def take_leave(self) -> None:
         """Send `closing` to all open sessions."""
         for side in self.sessions:

@@ -82,9 +82,10 @@ class EngineSide:
         self.pings: list[int] = []
         self.attaches: list[wire.Attach] = []
         self.acks: list[wire.Ack] = []
-        self.wants_load = self.wants_cache = False
+        self.wants_load = self.wants_cache = self.wants_usage = False
         self.closing = False
         self.loads: deque[wire.ModelLoad] = deque()
+        self.usage: deque[wire.OwnerUsage] = deque()
         self._used: set[int] = set()
         self._errors: deque[wire.HandleError] = deque()
         self._opened = False
@@ -95,6 +96,7 @@ class EngineSide:
         self._opened = True
         self.wants_load |= request.options.load
         self.wants_cache |= request.options.HasField("cache_events")
+        self.wants_usage |= request.options.usage
         for attach in request.attach:
             self._attach(attach)
         for number in request.detach:
@@ -142,6 +144,8 @@ class EngineSide:
             text.errors.append(self._errors.popleft())
         while self.wants_load and self.loads:
             text.load.append(self.loads.popleft())
+        while self.wants_usage and self.usage:
+            text.usage.append(self.usage.popleft())
         if self._pong is not None:
             text.pong.number, self._pong = self._pong, None
         if self.closing:

@@ -17,6 +17,7 @@ from headrace_engine.engine.models.state_errors import core_restarting, starting
 from headrace_engine.engine.requests.awaited_starts import AwaitedStarts
 from headrace_engine.engine.requests.forecast import check_deadline, work_of
 from headrace_engine.engine.requests.overload import Arrival, check_queue, time_to_budget
+from headrace_engine.engine.requests.owner_limits import OwnerRoom
 from headrace_engine.engine.requests.registry import RequestRegistry
 from headrace_engine.engine.requests.request_size import payload_size
 from headrace_engine.engine.requests.requests import Request
@@ -35,6 +36,7 @@ from headrace_engine.engine.results.budget import Need, Reservations
 from headrace_engine.engine.results.pooled_states import PooledStates
 from headrace_engine.engine.results.prompt_log import PromptLog, prompt_log_bytes
 from headrace_engine.engine.results.statistics import Clock, SequenceTimes
+from headrace_engine.engine.results.usage import Usage
 from headrace_engine.errors import FailedPrecondition, InvalidArgument, quoted
 from headrace_engine.model_types import ModelState
 from headrace_engine.request_types import AcceptedRequest, Pooling, StartRequest
@@ -71,6 +73,7 @@ class Admission:
     Args:
         find_model: returns a model by its name, or raises NotFound.
         check_open: raises if no new requests are accepted.
+        usage: returns what an owner uses.
     """
 
     def __init__(
@@ -78,11 +81,13 @@ class Admission:
         registry: RequestRegistry,
         find_model: Callable[[str], Model],
         check_open: Callable[[], None],
+        usage: Callable[[str], Usage],
         clock: Clock,
     ) -> None:
         self._registry = registry
         self._find_model = find_model
         self._check_open = check_open
+        self._usage = usage
         self._clock = clock
         self._awaited = AwaitedStarts()
 
@@ -143,13 +148,22 @@ class Admission:
         plan = SequencePlan(start.request, generation.effective, resolved.options, openings, resolved.decoding, times)
         tops = prompt_tops(generation, model.effective.vocab_size)
         vector = 0 if start.request.pooling is None else _NUMBER * prepared.files.spec.hidden_size
+        need = _need(plan, generation, length, tops, vector)
+        self._check_owner(start, need)
         reserved = self._registry.budget.reserve(
             (start.request.owner, model.name),
-            _need(plan, generation, length, tops, vector),
+            need,
             model.effective.config.max_result_bytes or 0,
             partial(time_to_budget, model, self._registry.of_owner(start.request.owner, model.name), self._clock()),
         )
         return _Reserved(ahead, plan, tops, reserved)
+
+    def _check_owner(self, start: Start, need: Need) -> None:
+        """Refuse a request for which the limits of its owner leave no room."""
+        limits, owner, model = start.request.limits, start.request.owner, start.model
+        if limits is not None:
+            mine = self._registry.of_owner(owner, model.name)
+            OwnerRoom(limits, self._usage(owner), model, mine, self._clock()).check(need)
 
     def _enqueue(self, start: Start, resolved: Resolved, reserved: _Reserved) -> AcceptedRequest:
         """Have the core compute the request's sequences, and register it. They own the reservations from then on."""
@@ -175,6 +189,8 @@ class Admission:
             request = Request(owner, serial, model, accepted, sequences.shown, leases, sequences.best_of)
             begin(model, sequences, generation, replace(common, owner=start.request.party))
             self._registry.add(request)
+            if not start.request.handover:  # Its first engine has counted the prompt.
+                self._registry.budget.books.changing(owner).prompt_tokens += len(resolved.prompt.ids)
         except BaseException:
             if request is not None:
                 request.end(FinishReason.STOPPED)  # The core may have got some of its sequences.

@@ -48,6 +48,8 @@ class Sequence:
         self.states: PooledStates | None = None
         self._reservation = reservation
         self._payload = payload
+        if payload is not None:
+            payload.sequence_begins(log)
 
     @property
     def stat(self) -> RequestStat:
@@ -66,7 +68,7 @@ class Sequence:
         if self._reservation is not None:
             self._reservation.settle(length)
         if self._payload is not None:
-            self._payload.sequence_ended()
+            self._payload.sequence_ended(self.log)
 
     def adopt(self, other: Sequence) -> None:
         """Take over the reservations of another sequence: this one gives them back from here on."""

@@ -6,7 +6,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace_proto.pure.limits import DEFAULT_WINDOW, LEAVE_SECONDS, PING_INTERVAL, PING_TIMEOUT
 from headrace_proto.pure.shares import Shares
@@ -18,16 +18,31 @@ from headrace_engine.engine.sessions.load import LoadWatch
 from headrace_engine.engine.sessions.session_channels import Attachment, Channel, Refused, Timers, check_attach
 from headrace_engine.engine.sessions.session_reader import Reader
 from headrace_engine.engine.sessions.session_update import KEY_SIZE, UPDATE_BYTES, SessionUpdate
+from headrace_engine.engine.sessions.usage_watch import UsageWatch
 from headrace_engine.errors import HeadraceError, ResourceExhausted, Unavailable
 
 CHANNELS_AT_ONCE = 512
 """Maximum number of channels in one update: some milliseconds of work, after which other tasks run."""
 
 LOAD_INTERVAL = 0.1
-"""Seconds between two load reports, or two looks for cache events."""
+"""Seconds between two load reports, or two looks for cache events and for what owners use."""
 
 KEYS_AT_ONCE = 8192
 """Keys of cached blocks in one update, at most."""
+
+
+class Watches(NamedTuple):
+    """What a gateway may ask a session for, besides results.
+
+    Attributes:
+        load: changes of the models' load.
+        cache: changes of the prefix caches.
+        usage: changes of what owners use.
+    """
+
+    load: LoadWatch
+    cache: CacheWatch
+    usage: UsageWatch
 
 
 class EngineSession:
@@ -41,8 +56,7 @@ class EngineSession:
 
     Args:
         find: returns the request of a handle and an owner; raises NotFound.
-        load: load changes, for sessions that request them.
-        cache: changes of the prefix caches, for sessions that request them.
+        watches: what sessions of gateways may request besides.
         closed: called by `close`.
         shares: reader slots of all sessions.
         update_bytes: maximum size of an update, in bytes.
@@ -51,15 +65,13 @@ class EngineSession:
     def __init__(
         self,
         find: Callable[[str, str], Request],
-        load: LoadWatch,
-        cache: CacheWatch,
+        watches: Watches,
         timers: Timers,
         closed: Callable[[EngineSession], None],
         shares: Shares[EngineSession],
         update_bytes: int = UPDATE_BYTES,
     ) -> None:
-        self._find, self._load, self._timers, self._closed = find, load, timers, closed
-        self._cache = cache
+        self._find, self._watches, self._timers, self._closed = find, watches, timers, closed
         self._shares = shares
         self._update_bytes = update_bytes
         self._numbers = UsedNumbers()
@@ -77,11 +89,13 @@ class EngineSession:
 
     # Messages of the client.
 
-    def open(self, *, load: bool, cache_events: bool = False) -> None:
-        """Begin the session, with or without load reports and cache events."""
+    def open(self, *, load: bool = False, cache_events: bool = False, usage: bool = False) -> None:
+        """Begin the session, with or without load reports, cache events, and the use of owners."""
         self._opening = True
         self._wake.set()
-        watched = [watch for watch, wanted in ((self._load.poll, load), (self._cache.poll, cache_events)) if wanted]
+        watches = self._watches
+        wanted = ((watches.load.poll, load), (watches.cache.poll, cache_events), (watches.usage.poll, usage))
+        watched = [poll for poll, asked in wanted if asked]
         if watched:
             self._watch(watched)
 
@@ -239,10 +253,13 @@ class EngineSession:
         if self._pong is not None:
             update.answer(self._pong)
             self._pong = None
-        while self._load.pending and update.space > 0:
-            update.load(self._load.take())
-        if self._cache.pending and (keys := min(KEYS_AT_ONCE, update.space // (2 * KEY_SIZE))) > 0:
-            update.tell_cache(*self._cache.take(keys))
+        load, cache, usage = self._watches.load, self._watches.cache, self._watches.usage
+        while load.pending and update.space > 0:
+            update.load(load.take())
+        while usage.pending and update.space > 0:
+            update.tell_usage(usage.take())
+        if cache.pending and (keys := min(KEYS_AT_ONCE, update.space // (2 * KEY_SIZE))) > 0:
+            update.tell_cache(*cache.take(keys))
 
     def _check_silence(self) -> None:
         left = self._heard + PING_TIMEOUT - self._timers.time()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from headrace_engine.engine.results.usage import Usage
 from headrace_engine.errors import HeadraceError
 from headrace_engine.model_types import ModelState
 from headrace_engine.result_types import EndRecord, GenerateStatus, PrefixReuse, TokenDetails
@@ -165,6 +166,7 @@ class SessionUpdate:
     windows: list[WindowState] = field(default_factory=list)
     loads: list[ModelLoad] = field(default_factory=list)
     cache: list[CacheEvent] = field(default_factory=list)
+    usage: list[Usage] = field(default_factory=list)
     first_cache_event: int = 0
     pong: int | None = None
     closing: bool = False
@@ -218,6 +220,11 @@ class SessionUpdate:
         """Add the load of a model."""
         self.loads.append(fact)
         self.size += _FACT_BYTES + 4 * len(fact.model_name) + 64
+
+    def tell_usage(self, fact: Usage) -> None:
+        """Add what an owner uses."""
+        self.usage.append(fact)
+        self.size += _FACT_BYTES + 4 * len(fact.owner)
 
     def tell_cache(self, events: list[CacheEvent], first: int) -> None:
         """Add changes of prefix caches; `first`: number of the first one."""

@@ -12,9 +12,10 @@ from headrace_engine.engine.requests.open_streams import OpenStreams
 from headrace_engine.engine.requests.requests import Request
 from headrace_engine.engine.sessions.cache_watch import CacheWatch
 from headrace_engine.engine.sessions.load import LoadWatch
-from headrace_engine.engine.sessions.session import EngineSession
+from headrace_engine.engine.sessions.session import EngineSession, Watches
 from headrace_engine.engine.sessions.session_channels import Timers
 from headrace_engine.engine.sessions.session_update import ModelLoad
+from headrace_engine.engine.sessions.usage_watch import ReadUsage, UsageWatch
 
 MAX_READERS = 262_144
 """Maximum number of sequences that all sessions together read at a time."""
@@ -27,6 +28,7 @@ class Sessions:
         find: returns the request of a handle and an owner; raises NotFound.
         loads: returns the load of all models.
         cached: returns the cached blocks of each model.
+        usage: returns what owners use.
         timers: clock and timers; None: the event loop's.
 
     Attributes:
@@ -38,9 +40,10 @@ class Sessions:
         find: Callable[[str, str], Request],
         loads: Callable[[], Iterable[ModelLoad]],
         cached: Callable[[], Mapping[str, CachedBlocks]],
+        usage: ReadUsage,
         timers: Timers | None = None,
     ) -> None:
-        self._find, self._loads, self._cached, self._timers = find, loads, cached, timers
+        self._find, self._loads, self._cached, self._usage, self._timers = find, loads, cached, usage, timers
         self.streams = OpenStreams()
         self._open: set[EngineSession] = set()
         self._shares: Shares[EngineSession] = Shares(MAX_READERS)
@@ -52,8 +55,8 @@ class Sessions:
     def open(self) -> EngineSession:
         """Open a session. The caller owns it and must close it."""
         timers = self._timers or asyncio.get_running_loop()
-        load, cache = LoadWatch(self._loads), CacheWatch(self._cached)
-        session = EngineSession(self._find, load, cache, timers, self._closed, self._shares)
+        watches = Watches(LoadWatch(self._loads), CacheWatch(self._cached), UsageWatch(self._usage))
+        session = EngineSession(self._find, watches, timers, self._closed, self._shares)
         self._open.add(session)
         self.streams.begin()
         if self._drained:

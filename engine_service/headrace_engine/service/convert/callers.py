@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Any
 
-from headrace_engine.errors import FieldViolation, PermissionDenied
+from headrace_engine.errors import FieldViolation, InvalidArgument, PermissionDenied
+from headrace_engine.request_types import OwnerLimit, OwnerLimits
 
 METADATA_KEY = "headrace-caller"
 """Metadata by which a gateway identifies its clients' connections. Trusted from any peer, but for shares alone."""
@@ -16,6 +17,12 @@ MAX_CALLER = 64
 PROMPT_KEYS = "headrace-prompt-keys"
 """Metadata by which a gateway asks for the keys of a prompt's blocks."""
 
+OWNER_LIMITS = "headrace-owner-limits"
+"""Metadata by which a gateway sends the limits of a start's owner: "key=NAME", and "LIMIT=MOST:ELSEWHERE" for each,
+with spaces between them. Elsewhere: what the owner has on other engines. Believed from any peer: they restrict it."""
+
+_limits: ContextVar[str] = ContextVar(OWNER_LIMITS, default="")
+_MAX_LIMITS = 512
 _wants_keys: ContextVar[bool] = ContextVar(PROMPT_KEYS, default=False)
 _caller: ContextVar[str] = ContextVar("headrace-caller", default="")
 _trusted: ContextVar[bool] = ContextVar("headrace-trusted", default=True)
@@ -32,6 +39,7 @@ def note_caller(context: Any, *, trusted: bool) -> None:
     metadata = dict(context.invocation_metadata() or ())
     _caller.set(str(metadata.get(METADATA_KEY) or context.peer())[:MAX_CALLER])
     _wants_keys.set(PROMPT_KEYS in metadata)
+    _limits.set(str(metadata.get(OWNER_LIMITS, "")))
 
 
 def caller() -> str:
@@ -42,6 +50,23 @@ def caller() -> str:
 def wants_prompt_keys() -> bool:
     """True if the caller asks for the keys of a prompt's blocks."""
     return _wants_keys.get()
+
+
+def owner_limits() -> OwnerLimits | None:
+    """Return the limits that came with the current call; None: there are none.
+
+    Raises:
+        InvalidArgument: they are malformed: a limit that is left out would not hold.
+    """
+    text = _limits.get()
+    if not text:
+        return None
+    parts = dict(part.partition("=")[::2] for part in text[:_MAX_LIMITS].split())
+    try:
+        key = parts.pop("key")
+        return OwnerLimits(key, **{name: OwnerLimit(*map(int, value.split(":"))) for name, value in parts.items()})
+    except (KeyError, TypeError, ValueError):
+        raise InvalidArgument(f"metadata {OWNER_LIMITS} is malformed") from None
 
 
 def check_owner(owner: str, path: str = "owner") -> None:

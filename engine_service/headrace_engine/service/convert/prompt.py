@@ -15,7 +15,7 @@ from headrace_engine.engine.config.fields import GENERATION
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.request_types import Chat, ChatMessage, Pooling, ResumedSequence, StartRequest, ToolCall
-from headrace_engine.service.convert.callers import caller
+from headrace_engine.service.convert.callers import caller, owner_limits
 from headrace_engine.service.convert.codec import Codec
 from headrace_engine.service.convert.config import GENERATION_CONFIG
 from headrace_engine.service.convert.refusals import refuse_unknown, required
@@ -73,6 +73,7 @@ def generate_request(message: GenerateRequest | StartRequestRequest) -> StartReq
         add_special_tokens=_add_special_tokens(message),
         owner=message.owner,
         caller=caller(),
+        limits=owner_limits(),
     )
 
 
@@ -99,6 +100,7 @@ def embed_requests(message: EmbedRequest) -> list[StartRequest]:
             add_special_tokens=_add_special_tokens(each),
             owner=message.owner,
             caller=caller(),
+            limits=owner_limits(),
             pooling=pooling,
         )
         for each in message.inputs

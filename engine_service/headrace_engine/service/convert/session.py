@@ -15,6 +15,7 @@ from headrace_proto.pure.portions import in_portions
 from headrace_proto.v1 import session_pb2
 from headrace_proto.v1.session_pb2 import SessionRequest, SessionResponse
 
+from headrace_engine.engine.results.usage import Usage
 from headrace_engine.engine.sessions import session_update as updates
 from headrace_engine.engine.sessions.session import EngineSession
 from headrace_engine.engine.sessions.session_channels import Attachment
@@ -29,6 +30,7 @@ STATUS_CHANGE = Codec(updates.StatusChange, session_pb2.StatusChange, PREFIX_REU
 SEQUENCE_END = Codec(updates.SequenceEnd, session_pb2.SequenceEnd, END_RECORD)
 WINDOW_STATE = Codec(updates.WindowState, session_pb2.WindowState)
 MODEL_LOAD = Codec(updates.ModelLoad, session_pb2.ModelLoad)
+OWNER_USAGE = Codec(Usage, session_pb2.OwnerUsage)
 
 _CACHE_KINDS = {
     True: session_pb2.CACHE_EVENT_KIND_STORED,
@@ -108,6 +110,7 @@ def session_response(
         _fill_error(message.errors.add(), failure)
     message.windows.extend(_converted(WINDOW_STATE, update.windows, lost))
     message.load.extend(map(MODEL_LOAD.to_wire, update.loads))
+    message.usage.extend(map(OWNER_USAGE.to_wire, update.usage))
     if update.cache:
         message.cache_events.first_sequence = update.first_cache_event
         message.cache_events.events.extend(map(_cache_event, update.cache))

@@ -120,6 +120,7 @@ def to_error(status: Status) -> HeadraceError:
             status.message,
             reason=info.reason,
             retry_after=retry,
+            metadata=info.metadata,
             waiting_ahead=queue.waiting_ahead if queue else 0,
             max_waiting=queue.max_waiting if queue else None,
         )

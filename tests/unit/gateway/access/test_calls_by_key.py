@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -16,13 +15,13 @@ from grpc_reflection.v1alpha import reflection_pb2
 from headrace_gateway import server
 from headrace_gateway.access import keyring
 from headrace_gateway.access.access import ADMIN, STARTS
-from headrace_gateway.access.api_keys import new_key
 from headrace_proto.v1 import engine_service_pb2, model_service_pb2, request_service_pb2, session_pb2
 from headrace_proto.v1 import request_service_pb2 as wire
 from support.clocks.waiting import LIMIT
 from support.scripted.engine_answers import RUNNING, refuse
 from support.scripted.engine_server import ScriptedEngine
-from unit.gateway.conftest import Front, World, until
+from unit.gateway.access.keyed import Auth, Keyed
+from unit.gateway.conftest import Front, until
 from unit.gateway.failures import failing, failure_of
 
 SERVICES = [
@@ -31,22 +30,12 @@ SERVICES = [
     for service in module.DESCRIPTOR.services_by_name.values()
 ]
 METHODS = {method.name: method for service in SERVICES for method in service.methods}
-Auth = tuple[tuple[str, str], ...]
 
 
 @pytest.fixture
-def keys(tmp_path: Path) -> Callable[..., Auth]:
+def keys(keyed: Keyed) -> Callable[..., Auth]:
     """Adds keys to a key file; gives the metadata that sends them."""
-    (tmp_path / "keys.toml").touch()
-
-    def add(name: str, **fields: Any) -> Auth:
-        key, lines = new_key(name)
-        text = "".join(f"{field} = {_toml(value)}\n" for field, value in fields.items())
-        with (tmp_path / "keys.toml").open("a") as file:
-            file.write(lines + text)
-        return (("authorization", f"Bearer {key}"),)
-
-    return add
+    return keyed.key
 
 
 async def ended(session: Any) -> None:
@@ -60,16 +49,12 @@ async def never(request: Any, context: Any) -> None:
     await asyncio.Event().wait()
 
 
-def _toml(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else repr(value).replace("'", '"')
-
-
 @pytest.fixture
-def guarded(world: World, tmp_path: Path) -> Callable[..., Any]:
+def guarded(keyed: Keyed) -> Callable[..., Any]:
     """Starts a gateway that asks for the keys."""
 
     async def start(engine: ScriptedEngine, **more: Any) -> Front:
-        return await world.gateway(keys_file=tmp_path / "keys.toml", e1=engine, **more)
+        return await keyed.gateway(e1=engine, **more)
 
     return start
 

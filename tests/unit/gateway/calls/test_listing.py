@@ -33,8 +33,12 @@ async def ask(engine, request):
     return answer
 
 
+def everything(model_name):
+    return True
+
+
 async def page(engines, **fields):
-    return await merged_page(engines, wire.ListRequestsRequest(**fields), ask)
+    return await merged_page(engines, wire.ListRequestsRequest(**fields), ask, everything)
 
 
 def ids(answer):
@@ -110,7 +114,7 @@ async def test_requests_without_shown_sequences_are_listed():
 
     reported, token = [], ""
     while not reported or token:
-        answer = await merged_page(engines, wire.ListRequestsRequest(page_size=2, page_token=token), hiding)
+        answer = await merged_page(engines, wire.ListRequestsRequest(page_size=2, page_token=token), hiding, everything)
         reported, token = reported + ids(answer), answer.next_page_token
     assert sorted(reported) == list("12345678")
     assert [each for each in reported if each not in "38"] == list("765421")
@@ -189,10 +193,10 @@ async def test_an_engine_that_returns_is_in_the_pages_that_follow():
             raise status.engine_unreachable(engine.name, reached=False, lost=True)
         return await ask(engine, request)
 
-    first = await merged_page(engines, wire.ListRequestsRequest(page_size=2), lossy)
+    first = await merged_page(engines, wire.ListRequestsRequest(page_size=2), lossy, everything)
     away.clear()
     token = first.next_page_token
-    second = await merged_page(engines, wire.ListRequestsRequest(page_size=2, page_token=token), lossy)
+    second = await merged_page(engines, wire.ListRequestsRequest(page_size=2, page_token=token), lossy, everything)
     assert (ids(first), ids(second)) == (["5", "3"], ["2", "1"])
     assert [each.engine for each in first.missing] == ["e2"]
     assert not second.missing

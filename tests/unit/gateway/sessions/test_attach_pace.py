@@ -139,7 +139,7 @@ async def test_one_session_after_another_has_no_new_burst(monkeypatch) -> None:
 
     monkeypatch.setattr(ClientSession, "run", run)
     monkeypatch.setattr(AttachPace, "rest", lambda pace, now: 3600.0)
-    sessions = Sessions("g1", "i1", Mock(), LiveCalls(), QUICK)
+    sessions = Sessions("g1", "i1", Mock(), LiveCalls(), QUICK, Mock())
     for peer in ("ipv4:192.0.2.1:1", "ipv4:192.0.2.1:1", "ipv4:192.0.2.1:2", "ipv4:192.0.2.2:1"):
         await sessions.serve(Mock(), Mock(peer=lambda peer=peer: peer))
         gc.collect()

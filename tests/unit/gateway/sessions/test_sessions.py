@@ -36,6 +36,7 @@ class TestOpening:
         [
             (None, INVALID),
             (wire.SessionOptions(load=True), (grpc.StatusCode.PERMISSION_DENIED, "NOT_ALLOWED")),
+            (wire.SessionOptions(usage=True), (grpc.StatusCode.PERMISSION_DENIED, "NOT_ALLOWED")),
             (
                 wire.SessionOptions(cache_events=wire.CacheEventsOptions()),
                 (grpc.StatusCode.PERMISSION_DENIED, "NOT_ALLOWED"),

@@ -1,0 +1,120 @@
+"""What each owner uses of an engine: requests in progress, bytes, tokens."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headrace_engine.engine.results.result_log import ResultLog
+
+_REMEMBERED = 100_000
+"""Owners remembered. Of those without requests, the ones that were quiet longest are forgotten, and counted anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What an owner uses, at one time.
+
+    Attributes:
+        requests: requests that have not ended.
+        waiting: of these, those of which a sequence has not been in a step yet.
+        bytes: bytes reserved for its requests to all models.
+        prompt_tokens: tokens of the prompts of its requests so far.
+        sampled_tokens: tokens of their sequences so far, computed by this engine.
+    """
+
+    owner: str
+    requests: int = 0
+    waiting: int = 0
+    bytes: int = 0
+    prompt_tokens: int = 0
+    sampled_tokens: int = 0
+
+
+class OwnerBook:
+    """The counts of one owner. Tokens of a running sequence are those in its log, so that a step counts nothing.
+
+    Attributes:
+        owner: the owner.
+        requests: requests that have not ended.
+        bytes: bytes reserved for its requests.
+        prompt_tokens: tokens of prompts so far.
+        version: number of its last change, among those of all owners.
+    """
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+        self.requests = self.bytes = self.prompt_tokens = self.version = 0
+        self._ended_tokens = 0
+        self._logs: set[ResultLog] = set()
+
+    def begin(self, log: ResultLog) -> None:
+        """Count the tokens of a sequence from here on."""
+        self._logs.add(log)
+
+    def end(self, log: ResultLog) -> None:
+        """Keep the count of a sequence that has ended."""
+        if log in self._logs:
+            self._logs.remove(log)
+            self._ended_tokens += _computed(log)
+
+    def now(self, waiting: int) -> Usage:
+        """Return what is used now."""
+        sampled = self._ended_tokens + sum(map(_computed, self._logs))
+        return Usage(self.owner, self.requests, waiting, self.bytes, self.prompt_tokens, sampled)
+
+
+class OwnerBooks:
+    """The counts of all owners, in the order of their last change."""
+
+    def __init__(self) -> None:
+        self._books: OrderedDict[str, OwnerBook] = OrderedDict()
+        self._busy: dict[str, OwnerBook] = {}
+        self._version = 0
+
+    def changing(self, owner: str) -> OwnerBook:
+        """Return the book of an owner, to be changed."""
+        book = self._books.get(owner)
+        if book is None:
+            book = self._books[owner] = OwnerBook(owner)
+            self._forget_quiet()
+        self._books.move_to_end(owner)
+        self._version += 1
+        book.version = self._version
+        return book
+
+    def add_request(self, owner: str, change: int) -> None:
+        """Count a request that begins (1), or has ended (-1)."""
+        book = self.changing(owner)
+        book.requests += change
+        if book.requests:
+            self._busy[owner] = book
+        else:
+            self._busy.pop(owner, None)
+
+    def find(self, owner: str) -> OwnerBook:
+        """Return the book of an owner, to be read."""
+        return self._books.get(owner) or OwnerBook(owner)
+
+    def changed(self, since: int) -> tuple[list[OwnerBook], int]:
+        """Return the books that have changed, or may have: those with requests; and the number of the last change."""
+        found = dict(self._busy)
+        for book in self._newest():
+            if book.version <= since:
+                break
+            found[book.owner] = book
+        return list(found.values()), self._version
+
+    def _newest(self) -> Iterator[OwnerBook]:
+        return reversed(self._books.values())
+
+    def _forget_quiet(self) -> None:
+        if len(self._books) > _REMEMBERED:
+            oldest = next(iter(self._books.values()))
+            if not oldest.requests and not oldest.bytes:
+                del self._books[oldest.owner]
+
+
+def _computed(log: ResultLog) -> int:
+    return len(log) - log.first_position
