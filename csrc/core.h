@@ -30,11 +30,12 @@ typedef enum CoreKv {
   CORE_KV_UINT4 = 4,
 } CoreKv;
 
-/* The activation of a gate. */
+/* The activation of a gate: gate and up become activation(gate) * up. */
 typedef enum CoreGate {
   CORE_GATE_SILU = 1,
   CORE_GATE_GELU = 2,      /* with the error function */
   CORE_GATE_GELU_TANH = 3, /* with tanh */
+  CORE_GATE_CLAMPED = 4,   /* g * sigmoid(1.702 g), where g = min(gate, 7); times 1 + up limited to -7 ... 7 */
 } CoreGate;
 
 /* Error codes: the low 8 bits of a status. */

@@ -251,17 +251,20 @@ typedef struct CoreScaled {
   float soft_cap; /* 0: none */
 } CoreScaled;
 
-/* One expert of a mixture. */
+/* One expert of a mixture. A null bias is none. */
 typedef struct CoreExpert {
-  CoreWeight gate; /* [width, hidden] */
-  CoreWeight up;   /* [width, hidden] */
-  CoreWeight down; /* [hidden, width] */
+  CoreWeight gate;        /* [width, hidden] */
+  CoreWeight up;          /* [width, hidden] */
+  CoreWeight down;        /* [hidden, width] */
+  const float* gate_bias; /* [width] */
+  const float* up_bias;   /* [width] */
+  const float* down_bias; /* [hidden] */
 } CoreExpert;
 
 /* out = the sum of the outputs of each row's experts times their weights, plus what is shared. A row's experts are the
  * `used` ones with its highest scores, of equal ones the first; their weights are softmax over all scores, or over
- * those of its experts. An expert's output is down * (activation(gate * x) * up * x). Weights of an expert that no row
- * of the step uses are not read. */
+ * those of its experts. An expert's output is down * (activation(gate * x) * up * x), each product with its bias.
+ * Weights of an expert that no row of the step uses are not read. */
 typedef struct CoreExperts {
   const CoreExpert* experts; /* [count]; must outlive the program. The same storage for each: shapes, formats, groups */
   CoreValue x;

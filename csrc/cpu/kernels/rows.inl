@@ -95,20 +95,28 @@ Vec gelu(Vec x) {
   return Vec::load(lanes);
 }
 
-template <typename Activation>
-void gate_entries(const float* gate, const float* up, float* out, int64_t n, Activation activation) {
+// min and max return the second of two where one is NaN.
+Vec clamped(Vec gate, Vec up) {
+  const Vec most = Vec::all(7.0f), g = min(most, gate);
+  const Vec limited = min(most, max(Vec::zero() - most, up));
+  return g / (Vec::all(1.0f) + exp(g * Vec::all(-1.702f))) * (limited + Vec::all(1.0f));
+}
+
+template <typename Gate>
+void gate_entries(const float* gate, const float* up, float* out, int64_t n, Gate combined) {
   constexpr int64_t kLanes = Vec::kLanes;
   for (int64_t i = 0; i < n; i += kLanes) {
     const int64_t lanes = n - i < kLanes ? n - i : kLanes;
-    (activation(Vec::load_first(gate + i, lanes)) * Vec::load_first(up + i, lanes)).store_first(out + i, lanes);
+    combined(Vec::load_first(gate + i, lanes), Vec::load_first(up + i, lanes)).store_first(out + i, lanes);
   }
 }
 
 // out = activation(gate) * up for n entries.
 void gate_row(int32_t activation, const float* gate, const float* up, float* out, int64_t n) {
-  if (activation == CORE_GATE_SILU) gate_entries(gate, up, out, n, [](Vec x) { return silu(x); });
-  if (activation == CORE_GATE_GELU) gate_entries(gate, up, out, n, [](Vec x) { return gelu(x); });
-  if (activation == CORE_GATE_GELU_TANH) gate_entries(gate, up, out, n, [](Vec x) { return gelu_tanh(x); });
+  if (activation == CORE_GATE_SILU) gate_entries(gate, up, out, n, [](Vec x, Vec y) { return silu(x) * y; });
+  if (activation == CORE_GATE_GELU) gate_entries(gate, up, out, n, [](Vec x, Vec y) { return gelu(x) * y; });
+  if (activation == CORE_GATE_GELU_TANH) gate_entries(gate, up, out, n, [](Vec x, Vec y) { return gelu_tanh(x) * y; });
+  if (activation == CORE_GATE_CLAMPED) gate_entries(gate, up, out, n, [](Vec x, Vec y) { return clamped(x, y); });
 }
 
 // Return the entries of a job: whole rows if they are prepared for the next op.

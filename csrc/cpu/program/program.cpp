@@ -80,7 +80,7 @@ class OpCheck : public Check {
 };
 
 bool is_gate(int32_t activation) {
-  return activation >= CORE_GATE_SILU && activation <= CORE_GATE_GELU_TANH;
+  return activation >= CORE_GATE_SILU && activation <= CORE_GATE_CLAMPED;
 }
 
 bool is_precision(int32_t activations) {

@@ -44,7 +44,7 @@ inline void check_op(Check& check, const CoreRmsNormCodes& args) {
 }
 
 inline void check_op(Check& check, const CoreGatedRows& args) {
-  const bool known = args.activation >= CORE_GATE_SILU && args.activation <= CORE_GATE_GELU_TANH;
+  const bool known = args.activation >= CORE_GATE_SILU && args.activation <= CORE_GATE_CLAMPED;
   check.count(args.rows).extent(args.width);
   check.that(args.gate_stride >= args.width, CORE_BAD_SHAPE, args.gate_stride);
   check.that(args.up_stride >= args.width, CORE_BAD_SHAPE, args.up_stride);

@@ -20,6 +20,12 @@ __device__ inline float activated(float x, int32_t activation) {
   return 0.5f * x * (1.0f + tanhf(0.79788456f * (x + 0.044715f * x * x * x)));
 }
 
+__device__ inline float combined(float gate, float up, int32_t activation) {
+  if (activation != CORE_GATE_CLAMPED) return activated(gate, activation) * up;
+  const float g = gate > 7.0f ? 7.0f : gate, below = up > 7.0f ? 7.0f : up;  // NaN stays
+  return g / (1.0f + expf(-1.702f * g)) * ((below < -7.0f ? -7.0f : below) + 1.0f);
+}
+
 // One row of products.
 template <typename T, int Width>
 struct Products {
@@ -36,7 +42,7 @@ struct Products {
     const Pack<float, Width> g = in_float(gate[i]), u = in_float(up[i]);
     Pack<float, Width> out;
 #pragma unroll
-    for (int k = 0; k < Width; k++) out.at[k] = activated(g.at[k], activation) * u.at[k];
+    for (int k = 0; k < Width; k++) out.at[k] = combined(g.at[k], u.at[k], activation);
     return out;
   }
 };

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace_engine.models.code_layouts import LAYOUTS, Bytes, Parts
+from headrace_engine.models.expert_layouts import EXPERT_LAYOUTS
 from headrace_engine.models.files import Assembly, StoredTensor
-from headrace_engine.models.quantized_rows import QuantizedType
-from headrace_engine.models.table_rows import TableType, row_type
+from headrace_engine.models.quantized_rows import QuantizedType, quantized_type
+from headrace_engine.models.table_rows import TableType, table_type
 
 Floats = NDArray[np.float32]
 RowType = QuantizedType | TableType
@@ -20,7 +21,9 @@ _VALUES_AT_ONCE = 2**22
 _ROW_MULTIPLE = 8
 """Rows are assembled in multiples of this: as many lie in one word where codes are packed along the outputs."""
 
-_TYPES = {"I32": "<u4", "I8": "<u1", "U8": "<u1", "F8_E4M3": "<u1", "F16": "<f2", "F32": "<f4", "BF16": "<u2"}
+_TYPES = {
+    "I32": "<u4", "I8": "<u1", "U8": "<u1", "F8_E4M3": "<u1", "F16": "<f2", "BF16": "<u2", "F32": "<f4", "F64": "<f8",
+}  # fmt: skip
 
 
 def assemble(stored: StoredTensor, data: Sequence[memoryview]) -> memoryview:
@@ -33,10 +36,15 @@ def assemble(stored: StoredTensor, data: Sequence[memoryview]) -> memoryview:
     Raises:
         BadModel: a scale is not finite, or a zero point is out of range or not what the config says.
     """
-    assembly, kind = stored.assembly, row_type(stored.storage)
+    assembly = stored.assembly
     assert assembly is not None
-    assert kind is not None
     parts = [_array(part, bytes_) for part, bytes_ in zip(assembly.parts, data, strict=True)]
+    if assembly.layout in EXPERT_LAYOUTS:
+        picked = slice(assembly.first, assembly.first + stored.shape[0] * assembly.step, assembly.step)
+        made = EXPERT_LAYOUTS[assembly.layout](assembly.parts, parts, picked)
+        return np.ascontiguousarray(made).reshape(-1).view(np.uint8).data
+    kind = quantized_type(stored.storage) or table_type(stored.storage)
+    assert kind is not None
     outputs, inputs = stored.shape
     rows = np.empty((outputs, kind.row_bytes(inputs)), dtype=np.uint8)
     step = max(1, _VALUES_AT_ONCE // inputs // _ROW_MULTIPLE) * _ROW_MULTIPLE

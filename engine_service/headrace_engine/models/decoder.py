@@ -122,7 +122,7 @@ class Ops(Protocol[Tensor, Prepared]):
         ...
 
     def gated(self, gate: Tensor, up: Tensor) -> Tensor:
-        """Return activation(gate) · up, elementwise."""
+        """Return activation(gate) · up, elementwise, as GateKind says."""
         ...
 
     def experts(
@@ -240,7 +240,7 @@ class Decoder(Generic[Tensor, Prepared]):
     def _experts(self, layer: int, x: Tensor, rows: Prepared) -> Tensor:
         spec, shared = self._spec.experts, None
         assert spec is not None
-        scores = self._linear(layer, "router", x, False, rows)
+        scores = self._linear(layer, "router", x, spec.bias, rows)
         if spec.shared_width:
             score = self._linear(layer, "shared_score", x, False, rows) if spec.shared_gate else None
             shared = Shared(self._mlp(layer, x, rows, "shared_"), score)

@@ -10,19 +10,26 @@ from headrace_engine.models.spec import DecoderSpec
 
 Tensor = TypeVar("Tensor")
 
+_PARTS = ("gate", "up", "down")
+
 
 @dataclass(frozen=True, slots=True)
 class Expert(Generic[Tensor]):
-    """One expert: down · (activation(gate · x) * up · x).
+    """One expert: down · (activation(gate · x) * up · x), each product with its bias, if there are some.
 
     Attributes:
         gate, up: [width, hidden].
         down: [hidden, width].
+        gate_bias, up_bias: [width].
+        down_bias: [hidden].
     """
 
     gate: Tensor
     up: Tensor
     down: Tensor
+    gate_bias: Tensor | None = None
+    up_bias: Tensor | None = None
+    down_bias: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,4 +58,5 @@ def experts_by_layer(spec: DecoderSpec, weights: Mapping[str, Tensor]) -> dict[i
 
 
 def _expert(weights: Mapping[str, Tensor], prefix: str) -> Expert[Tensor]:
-    return Expert(*(weights[f"{prefix}{name}"] for name in ("gate", "up", "down")))
+    matrices = (weights[f"{prefix}{name}"] for name in _PARTS)
+    return Expert(*matrices, *(weights.get(f"{prefix}{name}_bias") for name in _PARTS))

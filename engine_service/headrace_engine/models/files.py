@@ -42,6 +42,7 @@ class Assembly:
         parts: its tensors, in the layout's order.
         group: inputs that share a scale there; 0: all.
         first: index of the first row in those tensors.
+        step: difference of the indices of neighbouring rows.
         height: rows that share their scales.
         added: what is added to every scale.
     """
@@ -50,6 +51,7 @@ class Assembly:
     parts: tuple[StoredTensor, ...]
     group: int
     first: int = 0
+    step: int = 1
     height: int = 1
     added: float = 0.0
 
@@ -91,7 +93,7 @@ class StoredTensor:
         if count == rows:
             return self
         size, made = self.nbytes // rows, self.assembly
-        assembly = None if made is None else replace(made, first=made.first + first)
+        assembly = None if made is None else replace(made, first=made.first + first * made.step)
         offset = self.offset + first * size
         return replace(self, shape=(count, *inner), offset=offset, nbytes=count * size, assembly=assembly)
 

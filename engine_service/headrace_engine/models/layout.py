@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headrace_engine.errors import BadModel
@@ -24,6 +24,7 @@ HF_NAMES: Mapping[str, str] = {
     "down": "model.layers.{i}.mlp.down_proj.weight",
     "q_norm": "model.layers.{i}.self_attn.q_norm.weight",
     "k_norm": "model.layers.{i}.self_attn.k_norm.weight",
+    "sinks": "model.layers.{i}.self_attn.sinks",
     "router": "model.layers.{i}.mlp.gate.weight",
     "experts.gate": "model.layers.{i}.mlp.experts.{e}.gate_proj.weight",
     "experts.up": "model.layers.{i}.mlp.experts.{e}.up_proj.weight",
@@ -48,6 +49,7 @@ GGUF_NAMES: Mapping[str, str] = {
     "k_norm": "blk.{i}.attn_k_norm.weight",
     "attention_out_norm": "blk.{i}.post_attention_norm.weight",
     "mlp_out_norm": "blk.{i}.post_ffw_norm.weight",
+    "sinks": "blk.{i}.attn_sinks.weight",
     "router": "blk.{i}.ffn_gate_inp.weight",
     "experts.gate": "blk.{i}.ffn_gate_exps.weight",
     "experts.up": "blk.{i}.ffn_up_exps.weight",
@@ -141,11 +143,18 @@ def _whole(tensor: StoredTensor, parts: Mapping[str, tuple[int, ...]], spec: Dec
     elif rows == 1:
         found.append(inner)
     if tensor.shape not in found:
-        raise tensor.error(
-            f"is {list(tensor.shape)}, but {source} describes {spec.architecture} with {list(found[0])}: "
-            "config and weights belong to different models"
-        )
+        raise wrong_shape(tensor, found[0], spec, source)
+    if len(parts) > 1 and tensor.nbytes % rows:
+        raise tensor.error(f"holds {len(parts)} vectors in blocks of {tensor.storage}, which do not end where they do")
     return replace(tensor, shape=(rows, *inner))
+
+
+def wrong_shape(tensor: StoredTensor, expected: Sequence[int], spec: DecoderSpec, source: str) -> BadModel:
+    """Return an error about a tensor that does not have the shape that the config says."""
+    return tensor.error(
+        f"is {list(tensor.shape)}, but {source} describes {spec.architecture} with {list(expected)}: "
+        "config and weights belong to different models"
+    )
 
 
 def by_file_name(
@@ -183,9 +192,9 @@ def _layer_shapes(spec: DecoderSpec, index: int) -> dict[str, tuple[int, ...]]:
         "k": (spec.kv_width, hidden, spec.qkv_bias),
         "v": (spec.kv_width, hidden, spec.qkv_bias),
         "o": (hidden, spec.query_width, spec.output_bias),
-        **(_experts_matrices(spec) if spec.layers[index].experts else _mlp_matrices(spec, "", spec.intermediate_size)),
+        **(_experts_matrices(spec) if spec.layers[index].experts else _mlp(spec)),
     }
-    shapes = _norm_shapes(spec)
+    shapes = _norm_shapes(spec) | ({"sinks": (spec.num_heads,)} if spec.sinks else {})
     for name, (outputs, inputs, has_bias) in matrices.items():
         shapes[name] = (outputs, inputs)
         if has_bias:
@@ -193,22 +202,25 @@ def _layer_shapes(spec: DecoderSpec, index: int) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _mlp_matrices(spec: DecoderSpec, prefix: str, wide: int) -> dict[str, tuple[int, int, bool]]:
-    hidden, bias = spec.hidden_size, spec.mlp_bias
+def _mlp(spec: DecoderSpec) -> dict[str, tuple[int, int, bool]]:
+    return _mlp_matrices(spec.hidden_size, "", spec.intermediate_size, spec.mlp_bias)
+
+
+def _mlp_matrices(hidden: int, prefix: str, wide: int, bias: bool) -> dict[str, tuple[int, int, bool]]:
     shapes = {"gate": (wide, hidden, bias), "up": (wide, hidden, bias), "down": (hidden, wide, bias)}
     return {f"{prefix}{name}": shape for name, shape in shapes.items()}
 
 
 def _experts_matrices(spec: DecoderSpec) -> dict[str, tuple[int, int, bool]]:
-    experts = spec.experts
+    experts, hidden = spec.experts, spec.hidden_size
     assert experts is not None
-    matrices = {"router": (experts.count, spec.hidden_size, False)}
+    matrices = {"router": (experts.count, hidden, experts.bias)}
     for number in range(experts.count):
-        matrices |= _mlp_matrices(spec, f"experts.{number}.", experts.width)
+        matrices |= _mlp_matrices(hidden, f"experts.{number}.", experts.width, experts.bias)
     if experts.shared_width:
-        matrices |= _mlp_matrices(spec, "shared_", experts.shared_width)
+        matrices |= _mlp_matrices(hidden, "shared_", experts.shared_width, spec.mlp_bias)
     if experts.shared_gate:
-        matrices["shared_score"] = (1, spec.hidden_size, False)
+        matrices["shared_score"] = (1, hidden, False)
     return matrices
 
 

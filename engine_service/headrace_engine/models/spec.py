@@ -65,11 +65,15 @@ class NormPlacement(StrEnum):
 
 
 class GateKind(StrEnum):
-    """Activation of the gate of an MLP."""
+    """Activation of the gate of an MLP, whose gate and up become activation(gate) · up.
+
+    With CLAMPED they become g · sigmoid(1.702 · g) · (1 + u), where g is the gate up to 7 and u is up from −7 to 7.
+    """
 
     SILU = "SILU"
     GELU = "GELU"
     GELU_TANH = "GELU_TANH"
+    CLAMPED = "CLAMPED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,7 @@ class ExpertsSpec:
         normalised: whether the weights of a token's experts, softmax over the scores of all, are divided by their sum.
         shared_width: intermediate size of one more expert, of all tokens; 0: there is none.
         shared_gate: whether the output of that one is multiplied by the sigmoid of a score of its own.
+        bias: whether the router and the experts add biases.
     """
 
     count: int
@@ -106,6 +111,7 @@ class ExpertsSpec:
     normalised: bool
     shared_width: int = 0
     shared_gate: bool = False
+    bias: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +126,7 @@ class DecoderSpec:
         max_length: maximum number of positions that the model supports.
         qkv_bias, output_bias, mlp_bias: which linear layers add a bias.
         tied_head: the output head is the embedding table.
+        sinks: each head of each layer has a score beside those of its keys, whose weight no value has.
         attention_scale: factor for products of queries and keys; None: 1 / √head_dim.
         attention_soft_cap, logit_soft_cap: x becomes cap · tanh(x / cap); 0: it stays.
         embedding_scale, branch_scale, logit_scale: factors of embeddings, of what attention and MLP add, and of logits.
@@ -144,6 +151,7 @@ class DecoderSpec:
     qk_norm: QkNorm = QkNorm.NONE
     norms: NormPlacement = NormPlacement.BEFORE
     gate: GateKind = GateKind.SILU
+    sinks: bool = False
     attention_scale: float | None = None
     attention_soft_cap: float = 0.0
     query_scaling: QueryScaling | None = None

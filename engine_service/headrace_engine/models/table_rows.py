@@ -1,7 +1,8 @@
 """Rows of weights as codes of a table of numbers, with scales: a weight is scale · table[code].
 
-Such rows are not multiplied as they are: they are written out as numbers, rounded to the number format of the model. A
-row is its codes, then its scales in float32; two codes of 4 bits share a byte, the first in its lower half.
+Such rows are written out as numbers, rounded to the number format of the model, and not multiplied as they are, except
+for those of MXFP4 on the cpu backend. A row is its codes, then its scales in float32; two codes of 4 bits share a byte,
+the first in its lower half.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ NF4 = (
     0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
 )  # fmt: skip
 """Quantiles of a normal distribution, as the QLoRA paper has them."""
+_E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
+"""Numbers of four bits with two of exponent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,36 @@ class TableType:
         return weights
 
 
+@dataclass(frozen=True, slots=True)
+class Mxfp4Type:
+    """Blocks of 32 numbers (e2m1) with a power of two as their scale (e8m0), in the order that GGUF files have.
+
+    A block is its scale, then codes of four bits: each byte has one of the first half of the block and one of the last.
+    """
+
+    name = "MXFP4"
+    block = 32
+    """Numbers of a block."""
+
+    def row_bytes(self, inputs: int) -> int:
+        """Return the bytes of a row."""
+        return inputs // self.block * (1 + self.block // 2)
+
+    def floats(self, rows: Bytes, inputs: int) -> Floats:
+        """Return the weights of rows as bytes, [rows, inputs]."""
+        import numpy as np
+
+        blocks = rows.reshape(-1, 1 + self.block // 2)
+        codes = np.concatenate([blocks[:, 1:] & np.uint8(15), blocks[:, 1:] >> np.uint8(4)], axis=1)
+        scales = np.ldexp(np.float32(1), blocks[:, :1].astype(np.int32) - 127)
+        with np.errstate(over="ignore"):
+            weights: Floats = np.array(_E2M1, np.float32)[codes] * scales
+        return weights.reshape(len(rows), inputs)
+
+
+MXFP4 = Mxfp4Type()
+
+
 @lru_cache
 def table_type(storage: str) -> TableType | None:
     """Return the type of a storage name; None: it is another kind of storage."""
@@ -90,8 +123,10 @@ def table_type(storage: str) -> TableType | None:
     return None if match is None else TableType(match[1], int(match[2]))
 
 
-def row_type(storage: str) -> QuantizedType | TableType | None:
+def row_type(storage: str) -> QuantizedType | TableType | Mxfp4Type | None:
     """Return the type of rows of codes of a storage name; None: it is another kind of storage."""
+    if storage == MXFP4.name:
+        return MXFP4
     return quantized_type(storage) or table_type(storage)
 
 

@@ -27,7 +27,7 @@ from headrace_engine.native.cpu import Cpu, Memory, allocations, choose_isa, mac
 from headrace_engine.native.errors import NativeError, NativeUnavailable
 from headrace_engine.native.library import Library, Native, load
 from headrace_engine.native.matrix import ALIGNMENT, Matrix, MatrixRows, PackedMatrix, weight_version
-from headrace_engine.native.program import NO_VALUE, Product, Program
+from headrace_engine.native.program import NO_VALUE, ExpertWeights, Product, Program
 
 __all__ = [
     "ALIGNMENT",
@@ -37,6 +37,7 @@ __all__ = [
     "Code",
     "Cpu",
     "Dtype",
+    "ExpertWeights",
     "Format",
     "Gate",
     "Isa",

@@ -29,6 +29,18 @@ class Product:
     bias: NDArray[np.float32] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ExpertWeights:
+    """One expert of a mixture; biases, if there are some, are float32."""
+
+    gate: PackedMatrix
+    up: PackedMatrix
+    down: PackedMatrix
+    gate_bias: NDArray[np.float32] | None = None
+    up_bias: NDArray[np.float32] | None = None
+    down_bias: NDArray[np.float32] | None = None
+
+
 class Program:
     """A recorded step. Every op is checked when it is recorded; its weights and tables are retained until close().
 
@@ -150,7 +162,7 @@ class Program:
 
     def experts(
         self,
-        experts: Sequence[tuple[PackedMatrix, PackedMatrix, PackedMatrix]],
+        experts: Sequence[ExpertWeights],
         x: Value,
         scores: Value,
         out: Value,
@@ -165,12 +177,12 @@ class Program:
         """Record: out is the weighted sum of the outputs of each row's experts, plus what is shared.
 
         Args:
-            experts: gate, up and down of each.
+            experts: their weights.
             scores: by which `used` experts are chosen for a row.
             normalised: whether the weights of a row's experts are softmax over these, or over all.
             shared: added, times the sigmoid of `score` if there is one.
         """
-        structs = (abi.Expert * len(experts))(*(abi.Expert(*(each.struct for each in expert)) for expert in experts))
+        structs = (abi.Expert * len(experts))(*(self._expert(expert) for expert in experts))
         op = abi.Experts(
             ctypes.addressof(structs), x, scores, shared, score, out, len(experts), used, normalised, activation,
             activations,
@@ -247,6 +259,14 @@ class Program:
         function = getattr(self._native.handle, f"core_program_{name}")
         self._native.check(name, function(self._program, op), op)
         self._retained.append(retained)
+
+    def _expert(self, expert: ExpertWeights) -> abi.Expert:
+        products = (expert.gate, expert.up, expert.down)
+        biases = [
+            None if bias is None else self._floats(bias, weight.matrix.outputs)
+            for weight, bias in zip(products, (expert.gate_bias, expert.up_bias, expert.down_bias), strict=True)
+        ]
+        return abi.Expert(*(weight.struct for weight in products), *biases)
 
     @staticmethod
     def _floats(array: NDArray[np.float32], *shape: int) -> int:

@@ -4,43 +4,59 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
-from headrace_engine.native import Cpu, Gate, Isa, Matrix, NativeError, PackedMatrix, Program
+from headrace_engine.native import Cpu, ExpertWeights, Gate, Isa, Matrix, NativeError, Program
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from native.cpu.test_linear import FORMATS
 from native.one_program import OneProgram, Values, random_weight
 
 Exact = np.ndarray[Any, np.dtype[np.float64]]
-Trio = tuple[PackedMatrix, PackedMatrix, PackedMatrix]
 
 
 @dataclass(frozen=True)
 class Mixture:
     """Random experts of one storage: as they are packed, and their entries."""
 
-    packed: list[Trio]
+    packed: list[ExpertWeights]
     exact: list[tuple[Exact, Exact, Exact]]
 
 
 def mixture(rng: np.random.Generator, cpu: Cpu, kind: str, count: int, hidden: int, width: int) -> Mixture:
     sizes = ((width, hidden), (width, hidden), (hidden, width))
     drawn = [[random_weight(rng, cpu, Matrix(*size, **FORMATS[kind])) for size in sizes] for _ in range(count)]
-    return Mixture([(a[0], b[0], c[0]) for a, b, c in drawn], [(a[1], b[1], c[1]) for a, b, c in drawn])
+    packed = [ExpertWeights(a[0], b[0], c[0]) for a, b, c in drawn]
+    return Mixture(packed, [(a[1], b[1], c[1]) for a, b, c in drawn])
+
+
+def with_biases(rng: np.random.Generator, experts: Sequence[ExpertWeights]) -> list[ExpertWeights]:
+    """The same experts with a random bias for each product."""
+    biased = []
+    for each in experts:
+        sizes = [weight.matrix.outputs for weight in (each.gate, each.up, each.down)]
+        biases = [8 * rng.standard_normal(size).astype(np.float32) for size in sizes]
+        biased.append(ExpertWeights(each.gate, each.up, each.down, *biases))
+    return biased
 
 
 def program(
-    cpu: Cpu, inputs: dict[str, Any], experts: Sequence[Trio], used: int, normalised: bool, rows: int = 0
+    cpu: Cpu,
+    inputs: dict[str, Any],
+    experts: Sequence[ExpertWeights],
+    used: int,
+    normalised: bool,
+    rows: int = 0,
+    gate: Gate = Gate.SILU,
 ) -> OneProgram:
     hidden = inputs["x"].shape[1]
 
     def record(made: Program, v: Values) -> None:
         more = {name: v[name] for name in ("shared", "score") if name in v}
-        made.experts(experts, v["x"], v["scores"], v["out"], used, normalised=normalised, activation=Gate.SILU, **more)
+        made.experts(experts, v["x"], v["scores"], v["out"], used, normalised=normalised, activation=gate, **more)
 
     return OneProgram(cpu, inputs, {"out": hidden}, record, max_tokens=rows)
 
@@ -91,6 +107,24 @@ def test_any_counts_and_sizes(cpu: Cpu, data: st.DataObject, normalised: bool, s
 
 
 @pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("rows", [1, 5, 40])
+def test_biases_and_clamped_gates(cpu: Cpu, rng: np.random.Generator, kind: str, rows: int) -> None:
+    """Large enough that gates and ups are limited."""
+    experts, inputs = mixture(rng, cpu, kind, 4, 96, 100), random_inputs(rng, rows, 96, 4)
+    biased = with_biases(rng, experts.packed)
+    got = program(cpu, inputs, biased, 4, True, gate=Gate.CLAMPED).run()["out"]
+    scores = np.exp(inputs["scores"].astype(np.float64))
+    wanted = inputs["shared"] / (1 + np.exp(-inputs["score"].astype(np.float64)))
+    for number, (each, (gate, up, down)) in enumerate(zip(biased, experts.exact, strict=True)):
+        assert each.gate_bias is not None
+        low = np.minimum(inputs["x"] @ gate.T + each.gate_bias, 7)
+        inner = low / (1 + np.exp(-1.702 * low)) * (1 + np.clip(inputs["x"] @ up.T + each.up_bias, -7, 7))
+        wanted = wanted + (scores[:, [number]] / scores.sum(1, keepdims=True)) * (inner @ down.T + each.down_bias)
+    limit = 1e-5 if kind.startswith("float") else 1e-2
+    assert np.sqrt(np.mean((got - wanted) ** 2)) < limit * np.sqrt(np.mean(wanted**2))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
 def test_a_row_has_the_same_bits_in_any_step(cpu: Cpu, rng: np.random.Generator, kind: str) -> None:
     if cpu.isa is Isa.AMX and kind not in ("float32", "float16"):
         pytest.skip("AMX rounds products of few rows and of many differently")
@@ -114,15 +148,15 @@ def test_weights_of_unused_experts_are_not_read(cpu: Cpu, rng: np.random.Generat
     experts, inputs = mixture(rng, cpu, "bfloat16", 5, 64, 70), random_inputs(rng, 20, 64, 5)
     inputs["scores"][:, [1, 4]] = -100
     whole = program(cpu, inputs, experts.packed, 2, False).run()["out"]
-    there = [absent(trio) if number in (1, 4) else trio for number, trio in enumerate(experts.packed)]
+    there = [absent(each) if number in (1, 4) else each for number, each in enumerate(experts.packed)]
     np.testing.assert_array_equal(program(cpu, inputs, there, 2, False).run()["out"], whole)
 
 
-def absent(trio: Trio) -> Trio:
-    copies = [copy.copy(each) for each in trio]
+def absent(expert: ExpertWeights) -> ExpertWeights:
+    copies = [copy.copy(each) for each in (expert.gate, expert.up, expert.down)]
     for each in copies:
         each.struct = each.matrix.struct(4096)
-    return copies[0], copies[1], copies[2]
+    return ExpertWeights(*copies)
 
 
 def test_scores_that_are_no_numbers_choose_some_experts(cpu: Cpu, rng: np.random.Generator) -> None:
@@ -133,19 +167,22 @@ def test_scores_that_are_no_numbers_choose_some_experts(cpu: Cpu, rng: np.random
     assert np.isnan(got[1]).all()
 
 
-def _used(trios: list[Trio]) -> tuple[list[Trio], int]:
-    return trios, 5
+def _used(experts: list[ExpertWeights]) -> tuple[list[ExpertWeights], int]:
+    return experts, 5
 
 
-def _other_shape(trios: list[Trio]) -> tuple[list[Trio], int]:
-    return [*trios[:3], (trios[3][0], trios[3][1], trios[3][0])], 2
+def _other_shape(experts: list[ExpertWeights]) -> tuple[list[ExpertWeights], int]:
+    return [*experts[:3], replace(experts[3], down=experts[3].gate)], 2
 
 
 @pytest.mark.parametrize(("change", "field"), [(_used, "used"), (_other_shape, "experts")])
 def test_what_is_no_mixture_is_refused(
-    cpu: Cpu, rng: np.random.Generator, change: Callable[[list[Trio]], tuple[list[Trio], int]], field: str
+    cpu: Cpu,
+    rng: np.random.Generator,
+    change: Callable[[list[ExpertWeights]], tuple[list[ExpertWeights], int]],
+    field: str,
 ) -> None:
     experts, inputs = mixture(rng, cpu, "float32", 4, 32, 40), random_inputs(rng, 2, 32, 4)
-    trios, used = change(experts.packed)
+    changed, used = change(experts.packed)
     with pytest.raises(NativeError, match=f"^experts: {field}"):
-        program(cpu, inputs, trios, used, True)
+        program(cpu, inputs, changed, used, True)

@@ -53,7 +53,7 @@ def test_adds_the_residual_in_place_and_norms_the_sum(
 @pytest.mark.parametrize("activation", list(Gate), ids=lambda gate: gate.name.lower())
 @sizes
 def test_gates_each_entry(cpu: Cpu, rng: np.random.Generator, activation: Gate, rows: int, width: int) -> None:
-    gate, up = 3 * numbers(rng, rows, width), numbers(rng, rows, width)
+    gate, up = 3 * numbers(rng, rows, width), 4 * numbers(rng, rows, width)
 
     def record(program: Program, v: Values) -> None:
         program.gated(v["gate"], v["up"], v["gate"], activation)
@@ -65,8 +65,10 @@ def test_gates_each_entry(cpu: Cpu, rng: np.random.Generator, activation: Gate, 
             Gate.SILU: x / (1 + np.exp(-x)),
             Gate.GELU: x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2))),
             Gate.GELU_TANH: x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+            Gate.CLAMPED: np.minimum(x, 7) / (1 + np.exp(-1.702 * np.minimum(x, 7))),
         }[activation]
-    np.testing.assert_allclose(out, expected * up, rtol=1e-5, atol=2e-6)
+    factor = 1 + np.clip(up.astype(np.float64), -7, 7) if activation is Gate.CLAMPED else up
+    np.testing.assert_allclose(out, expected * factor, rtol=1e-5, atol=4e-6)
 
 
 @pytest.mark.parametrize("soft_cap", [0.0, 2.5])

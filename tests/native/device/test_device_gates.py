@@ -28,9 +28,14 @@ def launch(device: Native, op: str, args: ctypes.Structure) -> None:
     device.launch(op, args, stream_of(device))
 
 
-def exact_gate(gate: Gate, x: Tensor) -> Tensor:
+def exact_gate(gate: Gate, x: Tensor, up: Tensor) -> Tensor:
+    """In float64."""
+    x, up = x.cpu().double(), up.cpu().double()
+    if gate is Gate.CLAMPED:
+        low = x.clamp(max=7)
+        return low * torch.sigmoid(1.702 * low) * (1 + up.clamp(-7, 7))
     approximate = "tanh" if gate is Gate.GELU_TANH else "none"
-    return x * torch.sigmoid(x) if gate is Gate.SILU else torch.nn.functional.gelu(x, approximate=approximate)
+    return up * (x * torch.sigmoid(x) if gate is Gate.SILU else torch.nn.functional.gelu(x, approximate=approximate))
 
 
 def gated(device: Native, gate: Gate, x: Tensor, up: Tensor, dtype: Dtype, **out: int) -> None:
@@ -57,7 +62,7 @@ def test_gates_each_entry_of_slices(device: Native, dtype: Dtype, gate: Gate, ro
     x, up = both[:, :width], both[:, width:]
     out = Output((rows, width), dtype, device.device)
     gated(device, gate, x, up, dtype, out=out.tensor.data_ptr())
-    exact = exact_gate(gate, x.cpu().double()) * up.cpu().double()
+    exact = exact_gate(gate, x, up)
     assert ((out.written() - exact).abs() <= LIMITS[dtype] * exact.abs() + 1e-5).all()
 
 
@@ -70,7 +75,7 @@ def test_codes_of_gated_rows_are_those_of_the_exact_ones(
     x, up = (random(rows, width, Dtype.BFLOAT16, device) for _ in range(2))
     out = Codes(rows, width, codes, device.device)
     gated(device, gate, x, up, Dtype.BFLOAT16, **out.at)
-    out.check(exact_gate(gate, x.cpu().double()) * up.cpu().double())
+    out.check(exact_gate(gate, x, up))
 
 
 @pytest.mark.parametrize("shifts", [(1, 0, 0), (0, 3, 0), (0, 0, 1)], ids=["gate", "up", "out"])
@@ -79,7 +84,7 @@ def test_t3_gates_need_only_the_alignment_of_elements(device: Native, shifts: tu
     x, up = (random(3, 64, Dtype.BFLOAT16, device, shift) for shift in (gate_shift, up_shift))
     out = Output((3, 64), Dtype.BFLOAT16, device.device, out_shift)
     gated(device, Gate.SILU, x, up, Dtype.BFLOAT16, out=out.tensor.data_ptr())
-    exact = exact_gate(Gate.SILU, x.cpu().double()) * up.cpu().double()
+    exact = exact_gate(Gate.SILU, x, up)
     assert ((out.written() - exact).abs() <= LIMITS[Dtype.BFLOAT16] * exact.abs() + 1e-5).all()
     if out_shift:
         return
@@ -95,7 +100,9 @@ def test_gates_of_large_numbers_stay_finite(device: Native, gate: Gate) -> None:
     up = torch.ones_like(x)
     out = Output((1, 6), Dtype.FLOAT32, device.device)
     gated(device, gate, x, up, Dtype.FLOAT32, out=out.tensor.data_ptr())
-    assert torch.equal(out.written(), x.cpu().double().clamp(min=0) + 0.0)
+    largest = exact_gate(gate, torch.tensor(90.0), up[0, 0]) if gate is Gate.CLAMPED else 3e38
+    expected = torch.tensor([[0.0, 0.0, 0.0, 0.0, min(90.0, float(largest)), float(largest)]], dtype=torch.float64)
+    torch.testing.assert_close(out.written() + 0.0, expected, rtol=1e-6, atol=0)
 
 
 @every_dtype

@@ -30,6 +30,7 @@ DIFFERENT: dict[str, dict[str, object]] = {
     "qwen3 moe": {},
     "mixtral": {"num_experts_per_tok": 4},
     "granite moe shared": {},
+    "gpt oss": {"num_experts_per_tok": 4, "num_hidden_layers": 2},
 }
 
 

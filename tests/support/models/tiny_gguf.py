@@ -22,6 +22,7 @@ ARCHITECTURES = {
     "gemma2": "gemma2",
     "gemma3_text": "gemma3",
     "glm4": "glm4",
+    "gpt_oss": "gpt-oss",
     "granite": "granite",
     "granitemoe": "granitemoe",
     "granitemoeshared": "granitemoe",
@@ -219,7 +220,7 @@ def _tensors(source: Path, config: Mapping[str, Any], architecture: str) -> Iter
     names = gguf.get_tensor_name_map(kind, config["num_hidden_layers"])
     for file in sorted(source.glob("*.safetensors")):
         for name, data in _stacked(load_file(file)):
-            target = names.get_name(name, try_suffixes=(".weight", ".bias"))
+            target = name if name.startswith("blk.") else names.get_name(name, try_suffixes=(".weight", ".bias"))
             assert target is not None, name
             if architecture.startswith("gemma") and target.endswith("norm.weight"):
                 data = data + 1
@@ -230,16 +231,28 @@ def _stacked(tensors: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
     """Yield tensors as converters write them: those of all experts as one, and joined gates apart."""
     experts: dict[str, dict[int, Array]] = {}
     for name, data in tensors.items():
-        if number := _EXPERT.search(name):
+        if "experts.gate_up_proj" in name or "experts.down_proj" in name:
+            yield from _of_gpt_oss(name, data)
+        elif number := _EXPERT.search(name):
             experts.setdefault(_EXPERT.sub(".experts.", name), {})[int(number[1])] = data
         elif "moe.input_linear" in name or "shared_mlp.input_linear" in name:
             prefix = "mlp.experts" if "moe" in name else "mlp.shared_expert"
             for part, half in zip(("gate", "up"), np.split(data, 2, axis=-2), strict=True):
                 yield re.sub(r"\w+\.input_linear", f"{prefix}.{part}_proj", name), half
         else:
+            name = f"{name}.weight" if name.endswith(".sinks") else name
             yield name.replace("shared_mlp.output_linear", "mlp.shared_expert.down_proj"), data
     for name, parts in experts.items():
         yield name, np.stack([parts[number] for number in range(len(parts))])
+
+
+def _of_gpt_oss(name: str, data: Array) -> Iterator[tuple[str, Array]]:
+    """Yield what one tensor of gpt-oss has of all experts, where inputs come first, and gates and ups alternate."""
+    layer, end = re.search(r"layers\.(\d+)\.", name)[1], "bias" if name.endswith("_bias") else "weight"  # type: ignore[index]
+    turned = data if end == "bias" else data.swapaxes(1, 2)
+    parts = {"gate": turned[:, ::2], "up": turned[:, 1::2]} if "gate_up" in name else {"down": turned}
+    for part, each in parts.items():
+        yield f"blk.{layer}.ffn_{part}_exps.{end}", each
 
 
 def _interleave(name: str, data: Array, config: Mapping[str, Any]) -> Array:
@@ -257,7 +270,7 @@ def _interleave(name: str, data: Array, config: Mapping[str, Any]) -> Array:
 def _add_tensor(writer: gguf.GGUFWriter, name: str, data: Array, quant: gguf.GGMLQuantizationType) -> None:
     """Add a tensor. Norms, biases and rows that do not divide into blocks stay F32."""
     block = gguf.GGML_QUANT_SIZES[quant][0]
-    if data.ndim == 1 or data.shape[-1] % block:
+    if data.ndim == 1 or name.endswith("bias") or data.shape[-1] % block:
         quant = gguf.GGMLQuantizationType.F32
     stored = gguf.quants.quantize(data.astype(np.float32), quant)
     writer.add_tensor(name, np.ascontiguousarray(stored), raw_dtype=quant)

@@ -93,8 +93,10 @@ def _draw(model: Any, seed: int) -> None:
     with torch.no_grad():
         for name, parameter in sorted(model.named_parameters()):
             noise = torch.randn(parameter.shape, generator=generator)
-            if parameter.dim() == 1:
+            if parameter.dim() == 1 or name.endswith("bias"):
                 parameter.copy_(0.5 * noise if name.endswith("bias") else centre + 0.2 * noise)
+            elif model.config.model_type == "gpt_oss" and name.endswith("gate_up_proj"):
+                parameter.copy_(noise * 6 / parameter.shape[-2] ** 0.5)  # Gates are limited to 7.
             else:
                 parameter.copy_(noise * 1.5 / parameter.shape[-1] ** 0.5)
 
@@ -171,6 +173,17 @@ FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "granite moe shared": (
         "GraniteMoeShared",
         {**_MULTIPLIERS, "num_local_experts": 6, "num_experts_per_tok": 3, "shared_intermediate_size": 40},
+    ),
+    "gpt oss": (
+        "GptOss",
+        {
+            "head_dim": 24,
+            "num_local_experts": 6,
+            "num_experts_per_tok": 3,
+            "num_hidden_layers": 3,
+            "sliding_window": 9,
+            "rope_parameters": {**_YARN, "truncate": False, "factor": 8.0},
+        },
     ),
     "phi3": ("Phi3", {"sliding_window": 20}),
     "phi4 mini": (

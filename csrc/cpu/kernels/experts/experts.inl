@@ -52,8 +52,8 @@ void multiply_gates(const void* data, const Step& step, int64_t first, int64_t l
   const int64_t rows = step.rows(op.x);
   TileShape shape;
   const auto run = [&](const CoreExpert& expert, int64_t tile, const SlotGroup& group) {
-    const TileJob gate = {expert.gate, nullptr, tile, group.first, group.last};
-    const TileJob up = {expert.up, nullptr, tile, group.first, group.last};
+    const TileJob gate = {expert.gate, expert.gate_bias, tile, group.first, group.last};
+    const TileJob up = {expert.up, expert.up_bias, tile, group.first, group.last};
     run_gated(gate, up, op.activation, slots.gated, slots.x, rows, thread.scratch, shape);
   };
   for_tiles(op, step, slots, op.experts->gate, first, last, thread.node, run);
@@ -86,7 +86,7 @@ void multiply_down(const void* data, const Step& step, int64_t first, int64_t la
   const int64_t rows = step.rows(op.x);
   TileShape shape;
   const auto run = [&](const CoreExpert& expert, int64_t tile, const SlotGroup& group) {
-    const TileJob down = {expert.down, nullptr, tile, group.first, group.last};
+    const TileJob down = {expert.down, expert.down_bias, tile, group.first, group.last};
     run_job(down, slots.inner, rows, down.places(slots.outs, op.x.width), thread.scratch, shape);
   };
   for_tiles(op, step, slots, op.experts->down, first, last, thread.node, run);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,17 @@ from headrace_engine.models.decoder import Batch
 from headrace_engine.models.experts import Expert, Shared
 from headrace_engine.models.rope.tables import PositionTables
 from headrace_engine.models.spec import DecoderSpec, QkNorm
-from headrace_engine.native import NO_VALUE, Activations, Gate, LowRank, PackedMatrix, Product, Program, Rows
+from headrace_engine.native import (
+    NO_VALUE,
+    Activations,
+    ExpertWeights,
+    Gate,
+    LowRank,
+    PackedMatrix,
+    Product,
+    Program,
+    Rows,
+)
 
 Vector = NDArray[np.float32]
 Projection = tuple[PackedMatrix, Vector | None]
@@ -168,7 +179,7 @@ class RecordingOps:
         self,
         x: Activation,
         scores: Activation,
-        experts: Sequence[Expert[PackedMatrix]],
+        experts: Sequence[Expert[Any]],
         shared: Shared[Activation] | None,
     ) -> Activation:
         """See Ops."""
@@ -176,11 +187,14 @@ class RecordingOps:
         assert spec is not None
         added, score = (None, None) if shared is None else (shared.out, shared.score)
         read = [each for each in (x, scores, added, score) if each is not None]
-        matrices = [(expert.gate, expert.up, expert.down) for expert in experts]
+        weights = [
+            ExpertWeights(each.gate, each.up, each.down, each.gate_bias, each.up_bias, each.down_bias)
+            for each in experts
+        ]
 
         def record(program: Program, offsets: Offsets) -> None:
             program.experts(
-                matrices,
+                weights,
                 offsets[x],
                 offsets[scores],
                 offsets[out],

@@ -6,6 +6,8 @@ Nothing waits for the host: where each expert's rows end is known to the device 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,6 +41,22 @@ def check_experts(plan: CorePlan, spec: DecoderSpec) -> None:
             raise InvalidArgument.unsupported("config.model_path", text)
 
 
+@dataclass(frozen=True, slots=True)
+class _Stacked:
+    """The weights of a layer's experts.
+
+    Attributes:
+        first: of gates and ups, [count, 2 · width, hidden].
+        down: [count, hidden, width].
+        first_bias, down_bias: their biases, [count, outputs]; None: there are none.
+    """
+
+    first: Tensor
+    down: Tensor
+    first_bias: Tensor | None
+    down_bias: Tensor | None
+
+
 class Mixtures:
     """The mixtures of a model, whose weights lie side by side.
 
@@ -50,34 +68,48 @@ class Mixtures:
     def __init__(self, spec: ExpertsSpec, gated: Callable[[Tensor, Tensor], Tensor]) -> None:
         self._spec = spec
         self._gated = gated
-        self._stacked: dict[int, tuple[Tensor, Tensor]] = {}
+        self._stacked: dict[int, _Stacked] = {}
 
     def routed(self, x: Tensor, scores: Tensor, experts: Sequence[Expert[Tensor]]) -> Tensor:
         """Return the weighted sums of the outputs of each row's experts, [rows, hidden], summed in float32."""
         chosen, weights = route(scores, self._spec)
-        first, down = self._weights(experts)
+        layer = self._layer(experts)
         numbers, order = chosen.flatten().sort(stable=True)
         every = torch.arange(self._spec.count, device=x.device)
         ends = torch.searchsorted(numbers, every, right=True).to(torch.int32)
         inputs = x[order // self._spec.used]
-        gate, up = _products(inputs, first, ends).split(self._spec.width, dim=1)
-        outputs = _products(self._gated(gate, up), down, ends)
+        gate, up = _products(inputs, layer.first, layer.first_bias, numbers, ends).split(self._spec.width, dim=1)
+        outputs = _products(self._gated(gate, up), layer.down, layer.down_bias, numbers, ends)
         sums = torch.empty(outputs.shape, dtype=torch.float32, device=x.device)
         sums[order] = outputs.float()
         total: Tensor = (sums.unflatten(0, (len(x), -1)) * weights[..., None]).sum(1)
         return total.to(x.dtype)
 
-    def _weights(self, experts: Sequence[Expert[Tensor]]) -> tuple[Tensor, Tensor]:
-        """Return gates and ups [count, 2 · width, hidden], and downs [count, hidden, width], of a layer."""
+    def _layer(self, experts: Sequence[Expert[Tensor]]) -> _Stacked:
+        """Return the weights of a layer's experts."""
         key = experts[0].gate.data_ptr()
         if key not in self._stacked:
-            first = spanning([part for expert in experts for part in (expert.gate, expert.up)])
-            down = spanning([expert.down for expert in experts])
-            self._stacked[key] = first.unflatten(0, (len(experts), -1)), down.unflatten(0, (len(experts), -1))
+            self._stacked[key] = _Stacked(
+                _joined([part for expert in experts for part in (expert.gate, expert.up)], len(experts)),
+                _joined([expert.down for expert in experts], len(experts)),
+                _joined([part for expert in experts for part in (expert.gate_bias, expert.up_bias)], len(experts)),
+                _joined([expert.down_bias for expert in experts], len(experts)),
+            )
         return self._stacked[key]
 
 
-def _products(rows: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
-    """Return the products of rows, grouped by matrix up to `ends`, with their matrices [count, out, in]."""
+def _joined(parts: Sequence[Tensor | None], count: int) -> Any:
+    """Return what lies side by side as one tensor, by expert; None: there are no such parts."""
+    there = [part for part in parts if part is not None]
+    return spanning(there).unflatten(0, (count, -1)) if there else None
+
+
+def _products(rows: Tensor, matrices: Tensor, biases: Tensor | None, numbers: Tensor, ends: Tensor) -> Tensor:
+    """Return the products of rows with their matrices [count, out, in], plus their biases [count, out].
+
+    Args:
+        numbers: which matrix each row is multiplied with, in ascending order.
+        ends: where the rows of each matrix end.
+    """
     products: Tensor = torch.nn.functional.grouped_mm(rows, matrices.transpose(1, 2), offs=ends)
-    return products
+    return products if biases is None else products + biases[numbers]

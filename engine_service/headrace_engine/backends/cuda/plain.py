@@ -13,7 +13,7 @@ from headrace_engine.backends.cuda.device.pool import KvPool
 from headrace_engine.backends.cuda.ops import CudaOps
 from headrace_engine.backends.cuda.plain_pool import plain_entries
 from headrace_engine.backends.torch.attention import Scores, attention_of
-from headrace_engine.backends.torch.ops import GATES, head_normed, normed
+from headrace_engine.backends.torch.ops import gated, head_normed, normed
 from headrace_engine.backends.torch.rope import Positions
 from headrace_engine.environment import PLAIN_VARIABLE, Environment, plain_op_names
 from headrace_engine.errors import InvalidArgument
@@ -104,7 +104,7 @@ class PlainOps:
 
     def gated(self, gate: Tensor, up: Tensor) -> Tensor:
         """See Ops."""
-        return GATES[self._spec.gate](gate) * up
+        return gated(self._spec.gate, gate, up)
 
     def table_rows(self, table: Tensor, ids: Tensor) -> Tensor:
         """See CudaOps."""

@@ -37,7 +37,8 @@ def routed(
     for number in chosen.unique().tolist():
         rows, place = (chosen == number).nonzero(as_tuple=True)
         expert, part = experts[number], x[rows]
-        product = linear(gated(linear(part, expert.gate), linear(part, expert.up)), expert.down)
+        inner = gated(linear(part, expert.gate, expert.gate_bias), linear(part, expert.up, expert.up_bias))
+        product = linear(inner, expert.down, expert.down_bias)
         out[rows] += product * weights[rows, place, None].to(x.dtype)
     return out
 

@@ -20,7 +20,7 @@ from headrace_engine.models.decoder import Batch
 from headrace_engine.models.experts import Expert, Shared
 from headrace_engine.models.spec import DecoderSpec, GateKind, QkNorm
 
-GATES: Mapping[GateKind, Callable[[Tensor], Tensor]] = {
+_GATES: Mapping[GateKind, Callable[[Tensor], Tensor]] = {
     GateKind.SILU: torch.nn.functional.silu,
     GateKind.GELU: torch.nn.functional.gelu,
     GateKind.GELU_TANH: partial(torch.nn.functional.gelu, approximate="tanh"),
@@ -102,7 +102,7 @@ class TorchOps:
 
     def gated(self, gate: Tensor, up: Tensor) -> Tensor:
         """See Ops."""
-        return GATES[self._spec.gate](gate) * up
+        return gated(self._spec.gate, gate, up)
 
     def experts(
         self, x: Tensor, scores: Tensor, experts: Sequence[Expert[Tensor]], shared: Shared[Tensor] | None
@@ -133,6 +133,14 @@ def normed(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     wide = x.float()
     scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
     return weight * (wide * scale).to(x.dtype)
+
+
+def gated(kind: GateKind, gate: Tensor, up: Tensor) -> Tensor:
+    """See GateKind."""
+    if kind is not GateKind.CLAMPED:
+        return _GATES[kind](gate) * up
+    low = gate.clamp(max=7)
+    return low * torch.sigmoid(low * 1.702) * (up.clamp(-7, 7) + 1)
 
 
 def head_normed(x: Tensor, weight: Tensor, spec: DecoderSpec) -> Tensor:

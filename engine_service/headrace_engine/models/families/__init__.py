@@ -8,6 +8,7 @@ from headrace_engine.errors import BadModel
 from headrace_engine.models.families.family import Family
 from headrace_engine.models.families.gemma import GEMMA, GEMMA1
 from headrace_engine.models.families.glm import GLM
+from headrace_engine.models.families.gpt_oss import GPT_OSS
 from headrace_engine.models.families.granite import GRANITE, GRANITE4, GRANITE_MOE
 from headrace_engine.models.families.llama import LLAMA
 from headrace_engine.models.families.mistral import MISTRAL
@@ -22,8 +23,8 @@ from headrace_engine.models.families.qwen_moe import QWEN_MOE
 __all__ = ["ARCHITECTURES", "GGUF_ARCHITECTURES", "family_of", "family_of_gguf"]
 
 _FAMILIES = (
-    GEMMA,
-    GEMMA1, GLM, GRANITE, GRANITE4, GRANITE_MOE, LLAMA, MISTRAL, MIXTRAL, OLMO, OLMOE, PHI3, QWEN2, QWEN3, QWEN_MOE,
+    GEMMA, GEMMA1, GLM, GPT_OSS, GRANITE, GRANITE4, GRANITE_MOE, LLAMA, MISTRAL, MIXTRAL, OLMO, OLMOE, PHI3, QWEN2,
+    QWEN3, QWEN_MOE,
 )  # fmt: skip
 
 ARCHITECTURES: Mapping[str, Family] = {name: family for family in _FAMILIES for name in family.from_config}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from headrace_engine.models.config_fields import INT32, ConfigFields
+from headrace_engine.models.files import StoredTensor
 from headrace_engine.models.layout import GGUF_LAYOUT, HF_LAYOUT, FileLayout
 from headrace_engine.models.spec import DecoderSpec, LayerSpec
 
@@ -38,12 +39,15 @@ class Family:
         from_config: readers of config.json, by the name in its `architectures`.
         from_metadata: readers of GGUF metadata, by its `general.architecture`.
         hf, gguf: how files of each format hold the tensors.
+        apart: returns the tensors of a Hugging Face checkpoint of a decoder as `hf` names them, where its files hold
+            experts in another way; it raises BadModel, naming the source of the decoder, where their shapes differ.
     """
 
     from_config: Mapping[str, Callable[[ConfigFields], DecoderSpec]]
     from_metadata: Mapping[str, Callable[[ConfigFields, GgufHints], DecoderSpec]]
     hf: FileLayout = HF_LAYOUT
     gguf: FileLayout = GGUF_LAYOUT
+    apart: Callable[[DecoderSpec, Mapping[str, StoredTensor], str], dict[str, StoredTensor]] | None = None
 
 
 def same_layers(count: int, window: int | None = None) -> tuple[LayerSpec, ...]:

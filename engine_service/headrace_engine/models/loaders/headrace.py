@@ -24,7 +24,7 @@ from headrace_engine.models.loaders.json_files import parse_object
 from headrace_engine.models.loaders.opening import ARCHIVE
 from headrace_engine.models.loaders.safetensors import MAX_DIMENSIONS, read_header, value_bytes
 from headrace_engine.models.loaders.shards import Checkpoint
-from headrace_engine.models.table_rows import row_type
+from headrace_engine.models.table_rows import MXFP4, row_type
 
 PARAM_SUFFIX = ".asparam"
 MANIFEST, MANIFEST_SUM = "manifest.json", "manifest.crc32"
@@ -140,6 +140,8 @@ def _nbytes(tensor: StoredTensor) -> int:
         return tensor.elements * value_bytes(tensor.storage)
     if len(tensor.shape) != 2:
         raise tensor.error(f"has shape {list(tensor.shape)}, but {tensor.storage} is for matrices")
+    if coded is MXFP4 and tensor.shape[1] % MXFP4.block:
+        raise tensor.error(f"has rows of {tensor.shape[1]}, but {tensor.storage} is for multiples of {MXFP4.block}")
     return tensor.shape[0] * coded.row_bytes(tensor.shape[1])
 
 

@@ -116,7 +116,10 @@ def _generation(directory: Path) -> dict[str, Any]:
 
 
 def _bind(spec: DecoderSpec, replaced: Replaced, files: Sequence[str], storages: Collection[str]) -> _Bound:
-    layout, stored = family_of(spec.architecture, CONFIG).hf, replaced.tensors
+    family, stored = family_of(spec.architecture, CONFIG), replaced.tensors
+    layout = family.hf
+    if family.apart is not None:
+        stored = family.apart(spec, stored, CONFIG)
     spec, warnings = _resolve_head(spec, stored, layout.names)
     tensors, rest = bind(spec, stored, layout, CONFIG, files)
     for info in tensors.values():

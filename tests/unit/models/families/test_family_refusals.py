@@ -8,6 +8,7 @@ import pytest
 from unit.models.test_families import refusal
 
 _MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
+_YARN = {"rope_scaling": {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096}}
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("Gemma2ForCausalLM", {"use_bidirectional_attention": True}, "use_bidirectional_attention = True"),
     ("Gemma3ForCausalLM", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping = 50.0"),
@@ -20,6 +21,10 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("GraniteMoeHybridForCausalLM", {"layer_types": ["mamba"] * 4}, "layer_types = ['mamba', "),
     ("GraniteMoeForCausalLM", {"num_local_experts": 0}, "num_local_experts = 0 must be an integer from 1 to 4096"),
     ("MixtralForCausalLM", {"num_local_experts": 4, "num_experts_per_tok": 5}, "num_experts_per_tok = 5 must be"),
+    ("GptOssForCausalLM", {}, "rope_scaling is absent and must say"),
+    ("GptOssForCausalLM", {**_YARN, "swiglu_limit": 9.0}, "swiglu_limit = 9.0 is not supported; supported is 7"),
+    ("GptOssForCausalLM", {**_YARN, "swiglu_alpha": 1.0}, "swiglu_alpha = 1.0 is not supported; supported is 1.702"),
+    ("GptOssForCausalLM", {**_YARN, "num_local_experts": 0}, "num_local_experts = 0 must be an integer"),
     ("OlmoeForCausalLM", {"clip_qkv": 8.0}, "clip_qkv = 8.0"),
     ("Qwen2MoeForCausalLM", {**_MOE, "shared_expert_intermediate_size": 0}, "shared_expert_intermediate_size = 0"),
     ("Qwen3MoeForCausalLM", {**_MOE, "mlp_only_layers": [9]}, "mlp_only_layers = [9] must list layers from 0 to"),

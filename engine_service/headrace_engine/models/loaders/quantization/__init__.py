@@ -16,6 +16,7 @@ from headrace_engine.models.loaders.quantization.compressed_tensors import read_
 from headrace_engine.models.loaders.quantization.fp8 import read_fbgemm_fp8, read_fp8
 from headrace_engine.models.loaders.quantization.gptq import read_gptq
 from headrace_engine.models.loaders.quantization.modules import Replaced
+from headrace_engine.models.loaders.quantization.mxfp4 import read_mxfp4
 
 METHODS: Mapping[str, Callable[[ConfigFields, Mapping[str, StoredTensor]], Replaced]] = {
     "awq": read_awq,
@@ -24,6 +25,7 @@ METHODS: Mapping[str, Callable[[ConfigFields, Mapping[str, StoredTensor]], Repla
     "fbgemm_fp8": read_fbgemm_fp8,
     "fp8": read_fp8,
     "gptq": read_gptq,
+    "mxfp4": read_mxfp4,
 }
 """Readers by `quant_method`."""
 
@@ -31,7 +33,7 @@ METHODS: Mapping[str, Callable[[ConfigFields, Mapping[str, StoredTensor]], Repla
 _OLDER = "compression_config"
 """Name under which early versions of compressed-tensors wrote their settings."""
 
-_CODES = (".qweight", ".weight_packed", ".SCB", ".weight_scale", ".weight_scale_inv")
+_CODES = (".qweight", ".weight_packed", ".SCB", ".weight_scale", ".weight_scale_inv", "_blocks")
 """Ends of names of tensors that only quantized modules have."""
 
 
