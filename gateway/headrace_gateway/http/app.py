@@ -15,6 +15,7 @@ from headrace_gateway.http.anthropic.errors import AnthropicErrors
 from headrace_gateway.http.anthropic.request import CountRequest, MessageRequest
 from headrace_gateway.http.bodies import Bodies
 from headrace_gateway.http.clients import Clients
+from headrace_gateway.http.console.files import console_routes
 from headrace_gateway.http.endpoint import Endpoint, ErrorForm, Handler
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import Failure
@@ -137,6 +138,7 @@ def application(clients: Clients, generations: Generations, calls: LiveCalls, ac
         Route("/readyz", probes.ready, methods=["GET"]),
         Route("/openapi.json", endpoint(OpenApi((*_OPENAI, *_ANTHROPIC, *_OWN))), methods=["GET"]),
     ]
+    routes += console_routes()
     return Router(routes, redirect_slashes=False, default=endpoint(_nothing))
 
 
