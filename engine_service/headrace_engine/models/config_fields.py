@@ -82,6 +82,11 @@ class ConfigFields:
             raise self.error(name, "must be an object")
         return _NestedFields(value, self.source, f"{self.prefix}{name}.")
 
+    def replacing(self, values: Mapping[str, Any]) -> ConfigFields:
+        """Return the fields with these values in place of their own."""
+        named = {self.prefix + name: value for name, value in values.items()}
+        return ConfigFields({**self._values, **named}, self.source, self.prefix)
+
     def error(self, name: str, problem: str) -> BadModel:
         """Return an error about one field, with its value."""
         value = self.get(name)
@@ -101,3 +106,6 @@ class _NestedFields(ConfigFields):
 
     def has(self, name: str) -> bool:
         return name in self._values
+
+    def replacing(self, values: Mapping[str, Any]) -> ConfigFields:
+        return _NestedFields({**self._values, **values}, self.source, self.prefix)

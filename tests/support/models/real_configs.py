@@ -54,7 +54,11 @@ def page() -> str:
 
 def _row(name: str, text: str) -> str:
     architecture = ", ".join(CONFIGS[name].get("architectures") or ["–"])
-    return f"| {name} | `{architecture}` | {text or 'computed'} |\n"
+    return f"| {name} | `{architecture}` | {text or _computed(architecture)} |\n"
+
+
+def _computed(architecture: str) -> str:
+    return "computed, for text alone" if family_of(architecture, CONFIG).note else "computed"
 
 
 if __name__ == "__main__":

@@ -20,14 +20,14 @@ def make_tiny_llama(path: Path | str, *, shards: int = 1, seed: int = 0, **overr
     """Write a LlamaForCausalLM of 2 layers to directory `path`; overrides go to LlamaConfig."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    return _make(Path(path), LlamaForCausalLM, LlamaConfig(**_sizes(overrides)), shards, seed)
+    return _make(Path(path), LlamaForCausalLM, LlamaConfig(**tiny_sizes(overrides)), shards, seed)
 
 
 def make_tiny_mistral(path: Path | str, *, shards: int = 1, seed: int = 0, **overrides: Any) -> Path:
     """Write a MistralForCausalLM; sliding_window is None unless overridden."""
     from transformers import MistralConfig, MistralForCausalLM
 
-    config = MistralConfig(**_sizes({"sliding_window": None, **overrides}))
+    config = MistralConfig(**tiny_sizes({"sliding_window": None, **overrides}))
     return _make(Path(path), MistralForCausalLM, config, shards, seed)
 
 
@@ -35,7 +35,7 @@ def make_tiny_qwen2(path: Path | str, *, shards: int = 1, seed: int = 0, **overr
     """Write a Qwen2ForCausalLM, with biases on queries, keys and values."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    return _make(Path(path), Qwen2ForCausalLM, Qwen2Config(**_sizes(overrides)), shards, seed)
+    return _make(Path(path), Qwen2ForCausalLM, Qwen2Config(**tiny_sizes(overrides)), shards, seed)
 
 
 def make_tiny_family(path: Path | str, name: str, *, shards: int = 1, seed: int = 0, **overrides: Any) -> Path:
@@ -44,7 +44,7 @@ def make_tiny_family(path: Path | str, name: str, *, shards: int = 1, seed: int 
 
     prefix, settings = FAMILIES[name]
     config_class = getattr(transformers, f"{prefix}TextConfig", None) or getattr(transformers, f"{prefix}Config")
-    config = config_class(**_sizes({"pad_token_id": ENDOFTEXT, **settings, **overrides}))
+    config = config_class(**tiny_sizes({"pad_token_id": ENDOFTEXT, **settings, **overrides}))
     return _make(Path(path), getattr(transformers, f"{prefix}ForCausalLM"), config, shards, seed)
 
 
@@ -55,7 +55,7 @@ def make_tiny_gguf(path: Path | str, source: Path, quant: str = "F32") -> Path:
     return write_gguf(Path(path), source, quant)
 
 
-def _sizes(overrides: Mapping[str, Any]) -> dict[str, Any]:
+def tiny_sizes(overrides: Mapping[str, Any]) -> dict[str, Any]:
     sizes: dict[str, Any] = {
         "vocab_size": VOCAB_SIZE,
         "hidden_size": 64,
@@ -77,14 +77,14 @@ def _make(path: Path, model_class: Any, config: Any, shards: int, seed: int) -> 
     path.mkdir(parents=True, exist_ok=True)
     with torch.device("cpu"):
         model = model_class(config).eval()
-    _draw(model, seed)
+    draw(model, seed)
     size = sum(p.numel() * p.element_size() for p in model.parameters())
     model.save_pretrained(path, max_shard_size=size // shards + 1)
     write_json(path / "generation_config.json", GENERATION_CONFIG)
     return make_tiny_tokenizer(path)
 
 
-def _draw(model: Any, seed: int) -> None:
+def draw(model: Any, seed: int) -> None:
     """Fill in random weights: matrices with a gain of 1.5, norms around 1, biases large enough to matter if omitted."""
     import torch
 

@@ -19,12 +19,13 @@ from headrace_engine.models.families.phi3 import PHI3
 from headrace_engine.models.families.qwen2 import QWEN2
 from headrace_engine.models.families.qwen3 import QWEN3
 from headrace_engine.models.families.qwen_moe import QWEN_MOE
+from headrace_engine.models.families.text_parts import GEMMA_VISION, LLAMA_VISION
 
 __all__ = ["ARCHITECTURES", "GGUF_ARCHITECTURES", "family_of", "family_of_gguf"]
 
 _FAMILIES = (
     GEMMA, GEMMA1, GLM, GPT_OSS, GRANITE, GRANITE4, GRANITE_MOE, LLAMA, MISTRAL, MIXTRAL, OLMO, OLMOE, PHI3, QWEN2,
-    QWEN3, QWEN_MOE,
+    QWEN3, QWEN_MOE, GEMMA_VISION, LLAMA_VISION,
 )  # fmt: skip
 
 ARCHITECTURES: Mapping[str, Family] = {name: family for family in _FAMILIES for name in family.from_config}

@@ -40,7 +40,9 @@ class Family:
         from_metadata: readers of GGUF metadata, by its `general.architecture`.
         hf, gguf: how files of each format hold the tensors.
         apart: returns the tensors of a Hugging Face checkpoint of a decoder as `hf` names them, where its files hold
-            experts in another way; it raises BadModel, naming the source of the decoder, where their shapes differ.
+            experts in another way, or other parts beside it; it raises BadModel, naming the source of the decoder,
+            where shapes differ.
+        note: what an install says of these architectures; "" for nothing.
     """
 
     from_config: Mapping[str, Callable[[ConfigFields], DecoderSpec]]
@@ -48,6 +50,7 @@ class Family:
     hf: FileLayout = HF_LAYOUT
     gguf: FileLayout = GGUF_LAYOUT
     apart: Callable[[DecoderSpec, Mapping[str, StoredTensor], str], dict[str, StoredTensor]] | None = None
+    note: str = ""
 
 
 def same_layers(count: int, window: int | None = None) -> tuple[LayerSpec, ...]:

@@ -67,11 +67,14 @@ def open_checkpoint(
     raw = read_object(directory / CONFIG, _LONGEST_CONFIG)
     config = ConfigFields(raw, CONFIG)
     architecture, warnings = read_architecture(config)
-    spec = family_of(architecture, CONFIG).from_config[architecture](config)
+    family = family_of(architecture, CONFIG)
+    spec = family.from_config[architecture](config)
+    if family.note:
+        warnings.append(f"{CONFIG}: {architecture} {family.note}")
     stored = Replaced(dict(checkpoint.tensors)) if rewritten else replace_quantized(config, checkpoint.tensors)
     bound = _bind(spec, stored, [name for name, _, _ in checkpoint.headers], storages)
     generation = _generation(directory)
-    sources = (ConfigFields(generation, _GENERATION), config)
+    sources = (ConfigFields(generation, _GENERATION), _naming(config, "eos_token_id"))
     template, tool_template = read_chat_templates(directory)
     return ModelFiles(
         format=ModelFormat.HF,
@@ -85,7 +88,7 @@ def open_checkpoint(
         warnings=(*warnings, *bound.warnings),
         chat_template=template,
         named_ends={source.source: end_ids(source, spec.vocab_size) for source in sources},
-        bos_id=one_id(config, "bos_token_id", spec.vocab_size),
+        bos_id=one_id(_naming(config, "bos_token_id"), "bos_token_id", spec.vocab_size),
         tool_template=tool_template,
     )
 
@@ -108,6 +111,11 @@ def read_architecture(config: ConfigFields) -> tuple[str, list[str]]:
         raise
     warning = f"{CONFIG}: auto_map names code that is not run; the built-in {names[0]} is used"
     return names[0], [warning] if has_code else []
+
+
+def _naming(config: ConfigFields, name: str) -> ConfigFields:
+    """Return the fields that may name an id: the config's, or of models with several parts those of text."""
+    return config if config.has(name) else config.table("text_config") or config
 
 
 def _generation(directory: Path) -> dict[str, Any]:

@@ -1,0 +1,127 @@
+"""Models that also see, for text alone: the ids of transformers, from files as published and as it writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from headrace_engine.config import ComputeDtype
+from headrace_engine.errors import BadModel
+from headrace_engine.models.catalogue import open_model
+from safetensors.torch import load_file, save_file
+from support.backends.cpu_sequences import CpuLanes, cpu_model
+from support.backends.torch_sequences import Lanes, load, random_ids
+from support.models.json_files import read_json, write_json
+from support.models.tiny_models import draw, tiny_sizes
+from support.models.tiny_tokenizer import make_tiny_tokenizer
+from unit.models.test_families import config, refusal
+
+COUNT = 12
+PROMPT = random_ids(37, seed=5)
+_MROPE = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [4, 4, 4]}
+_CLIP = {
+    "model_type": "clip_vision_model", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1,
+    "num_attention_heads": 2, "image_size": 28, "patch_size": 14,
+}  # fmt: skip
+_SIGLIP = {**_CLIP, "model_type": "siglip_vision_model"}
+_PIXTRAL = {**_CLIP, "model_type": "pixtral"}
+_QWEN = {"depth": 1, "hidden_size": 32, "embed_dim": 32, "num_heads": 2, "out_hidden_size": 64, "intermediate_size": 64}
+_QWEN3 = {**_QWEN, "num_position_embeddings": 16, "deepstack_visual_indexes": [0]}
+WINDOWS = {"num_hidden_layers": 7, "head_dim": 24, "sliding_window": 9, "query_pre_attn_scalar": 24}
+ARCHITECTURES: Mapping[str, tuple[str, Mapping[str, Any], Mapping[str, Any]]] = {
+    "gemma3": ("Gemma3", {**WINDOWS, "tie_word_embeddings": True}, _SIGLIP),
+    "llava": ("Llava", {"model_type": "llama"}, _CLIP),
+    "mistral3": ("Mistral3", {"model_type": "mistral", "sliding_window": None}, _PIXTRAL),
+    "ministral3": ("Mistral3", {"model_type": "ministral3", "head_dim": 24, "sliding_window": None}, _PIXTRAL),
+    "qwen2 vl": ("Qwen2VL", {"rope_parameters": {**_MROPE, "mrope_section": [2, 3, 3]}}, _QWEN),
+    "qwen2.5 vl": ("Qwen2_5_VL", {"rope_parameters": {**_MROPE, "mrope_section": [2, 3, 3]}}, _QWEN),
+    "qwen3 vl": ("Qwen3VL", {"head_dim": 24, "rope_parameters": {**_MROPE, "mrope_interleaved": True}}, _QWEN3),
+}
+"""The prefix of transformers' classes, and settings of both parts."""
+
+
+def make(path: Path, name: str) -> Any:
+    """Write a model, and return it."""
+    import transformers
+
+    prefix, text, vision = ARCHITECTURES[name]
+    tied = bool(text.get("tie_word_embeddings"))
+    sizes = tiny_sizes({"tie_word_embeddings": tied, **text})
+    made = getattr(transformers, f"{prefix}Config")(
+        text_config=sizes, vision_config=dict(vision), tie_word_embeddings=tied, image_token_index=380
+    )
+    model = getattr(transformers, f"{prefix}ForConditionalGeneration")(made).eval()
+    draw(model, 0)
+    model.save_pretrained(path)
+    make_tiny_tokenizer(path)
+    return model
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_ids_of_text_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    model = make(tmp_path, name)
+    ids = model.generate(torch.tensor([PROMPT]), max_new_tokens=COUNT, do_sample=False, eos_token_id=None)
+    with torch.inference_mode():
+        logits = model(input_ids=ids[:, :-1]).logits[0][len(PROMPT) - 1 :]
+    with cpu_model(tmp_path, dtype=ComputeDtype.FLOAT32) as loaded:
+        for lanes in (Lanes(load(tmp_path)), CpuLanes(loaded)):
+            lane = lanes.add(PROMPT, new_tokens=COUNT)
+            lanes.greedy([lane], COUNT, chunk=9)
+            assert lane.ids[: ids.shape[1]] == ids[0].tolist()
+            torch.testing.assert_close(torch.stack(lane.scores)[:COUNT], logits, rtol=0, atol=1e-4)
+
+
+def test_an_install_says_that_images_are_not_served(tmp_path: Path) -> None:
+    make(tmp_path, "llava")
+    (warning,) = open_model(str(tmp_path)).warnings
+    assert warning.startswith("config.json: LlavaForConditionalGeneration is computed for text alone")
+
+
+def test_files_of_qwen2_vl_as_published_are_the_same(tmp_path: Path) -> None:
+    """The settings of text stand beside the others, and its tensors have the names of Qwen2."""
+    make(tmp_path, "qwen2 vl")
+    expected = Lanes(load(tmp_path))
+    whole = read_json(tmp_path / "config.json")
+    text = whole.pop("text_config")
+    rope = {"rope_theta": 1e4, "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}}
+    del text["rope_parameters"]
+    write_json(tmp_path / "config.json", {**text, **rope, **whole})
+    names = {"model.language_model.": "model.", "model.visual.": "visual."}
+    tensors = load_file(tmp_path / "model.safetensors")
+    for old, new in names.items():
+        tensors = {name.replace(old, new): tensor for name, tensor in tensors.items()}
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    published = Lanes(load(tmp_path))
+    found = [lanes.add(PROMPT) for lanes in (expected, published)]
+    for lanes, lane in zip((expected, published), found, strict=True):
+        lanes.greedy([lane], COUNT)
+    assert found[0].ids == found[1].ids
+
+
+def test_a_tensor_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    make(tmp_path, "llava")
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors["model.norm.weight"] = torch.ones(64)
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(BadModel, match=r"is there twice: model\.norm\.weight is the same"):
+        open_model(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "kind", "words"),
+    [
+        ("LlavaForConditionalGeneration", "mixtral", "text_config.model_type = 'mixtral' is not supported; supported"),
+        ("Gemma3ForConditionalGeneration", "llama", "text_config.model_type = 'llama' is not supported; supported are"),
+    ],
+)
+def test_other_decoders_are_refused(architecture: str, kind: str, words: str) -> None:
+    assert words in refusal(architecture, text_config={**config(), "model_type": kind})
+
+
+def test_what_a_text_part_does_not_compute_is_named() -> None:
+    text = {**config(), "model_type": "gemma3_text", "attn_logit_softcapping": 50.0}
+    message = refusal("Gemma3ForConditionalGeneration", text_config=text)
+    assert "config.json: text_config.attn_logit_softcapping = 50.0" in message
