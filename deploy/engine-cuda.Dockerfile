@@ -46,7 +46,7 @@ RUN /opt/pip/bin/pip wheel --quiet --no-deps --wheel-dir built ./proto \
 
 FROM ${PYTHON_IMAGE}
 RUN useradd --uid 10001 --user-group --home-dir /var/lib/headrace headrace \
-    && install -d -o headrace -g headrace /var/lib/headrace
+    && install -d -o headrace -g headrace /var/lib/headrace /var/cache/headrace
 COPY --from=builder /opt/headrace /opt/headrace
 COPY deploy/probe.py /opt/headrace/probe.py
 ENV PATH=/opt/headrace/bin:$PATH \

@@ -31,10 +31,12 @@ RUN /opt/pip/bin/pip wheel --quiet --no-deps --wheel-dir built ./proto ./client 
     && /opt/headrace/bin/python -c "import headrace_gateway.server, headrace_gateway.http.server, grpc_health.v1.health_pb2_grpc, uvloop"
 
 FROM ${PYTHON_IMAGE}
-RUN useradd --uid 10001 --user-group --no-create-home headrace
+# Volumes that are mounted there the first time take over their owner.
+RUN useradd --uid 10001 --user-group --no-create-home headrace \
+    && install -d -o headrace -g headrace /etc/headrace/secret /etc/headrace/keys /etc/headrace/metrics
 COPY --from=builder /opt/headrace /opt/headrace
-COPY deploy/probe.py /opt/headrace/probe.py
+COPY deploy/access.py deploy/probe.py /opt/headrace/
 ENV PATH=/opt/headrace/bin:$PATH
 USER 10001:10001
-EXPOSE 7070
+EXPOSE 7070 7080
 ENTRYPOINT ["headrace-gateway"]

@@ -29,7 +29,7 @@ def stack() -> Iterator[Stack]:
 @pytest.fixture
 def client(stack: Stack) -> Iterator[Client]:
     """A client on this machine, outside the containers, once the model runs."""
-    with Client(stack.address) as client:
+    with Client(stack.address, api_key=stack.key) as client:
         wait_until(lambda: _runs(client), "the model does not run", LOADING)
         yield client
 

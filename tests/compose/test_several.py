@@ -46,7 +46,7 @@ def stack() -> Iterator[Stack]:
 def two_engines(stack: Stack) -> Iterator[Client]:
     """Yield a client outside the containers, once the model runs on two engines and on no others."""
     have(stack, 2)
-    with Client(stack.address, retry=PATIENT) as client:
+    with Client(stack.address, api_key=stack.key, retry=PATIENT) as client:
         wait_until(lambda: len(serving(client)) == 2, "the model does not run on both engines", PATIENCE)
         yield client
 

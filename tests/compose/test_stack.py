@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import openai
 import pytest
 from headrace import Client
+from headrace.errors import AuthError
 from headrace.types import ModelState
-from support.clocks.waiting import wait_until
+from support.clocks.waiting import LIMIT, wait_until
 from support.deployment.containers import Stack
 
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
@@ -24,8 +31,41 @@ def test_an_answer_streams_through_the_published_port(client: Client) -> None:
     assert len(parts) > 1
 
 
+def test_openai_s_client_chats_with_the_key(stack: Stack, client: Client) -> None:
+    with openai.OpenAI(base_url=f"http://{stack.http}/v1", api_key=stack.key, max_retries=0) as caller:
+        answer = caller.chat.completions.create(model="smol", messages=QUESTION, max_tokens=24, temperature=0)
+    assert "Paris" in str(answer.choices[0].message.content)
+
+
+def test_grpcurl_calls_with_the_key(stack: Stack, client: Client) -> None:
+    grpcurl = str(Path(sys.executable).parent / "grpcurl")
+    question = {"model_name": "smol", "chat": {"messages": QUESTION}, "config": {"do_sample": False}}
+    command = [grpcurl, "-plaintext", "-H", f"authorization: Bearer {stack.key}", "-d", json.dumps(question)]
+    command += [stack.address, "headrace.v1.RequestService/StartRequest"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
+    assert done.returncode == 0, done.stderr
+    assert client.get_request(json.loads(done.stdout)["handle"]).model_name == "smol"
+
+
+def test_nobody_calls_without_a_key(stack: Stack, client: Client) -> None:
+    with Client(stack.address) as stranger, pytest.raises(AuthError):
+        stranger.list_models()
+    with (
+        openai.OpenAI(base_url=f"http://{stack.http}/v1", api_key="none", max_retries=0) as caller,
+        pytest.raises(openai.AuthenticationError),
+    ):
+        caller.models.list()
+
+
+def test_a_restart_makes_no_new_keys(stack: Stack, client: Client) -> None:
+    before = stack.key
+    stack.compose("up", "--detach", "--no-build")
+    assert stack.key == before
+
+
 def test_the_gateway_alone_is_published_and_on_loopback_alone(stack: Stack) -> None:
-    assert stack.docker("port", "gateway").splitlines() == [f"7070/tcp -> {stack.address}"]
+    published = {f"7070/tcp -> {stack.address}", f"7080/tcp -> {stack.http}"}
+    assert set(stack.docker("port", "gateway").splitlines()) == published
     assert stack.docker("port", "engine") == ""
 
 

@@ -36,22 +36,31 @@ class Stack:
     Args:
         project: name of the project.
         files: compose files, each over the ones before.
+        environment: more variables for compose.
 
     Attributes:
-        address: host:port where the gateway is published on this machine.
+        address: host:port where the gateway's gRPC is published on this machine.
+        http: host:port where its HTTP is.
     """
 
-    def __init__(self, project: str = PROJECT, *files: str) -> None:
+    def __init__(self, project: str = PROJECT, *files: str, **environment: str) -> None:
         self._options = ["--project-name", project, *(part for file in files for part in ("--file", file))]
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = str(probe.getsockname()[1])
-        self.address = f"127.0.0.1:{self._port}"
+        with socket.socket() as one, socket.socket() as other:
+            one.bind(("127.0.0.1", 0))
+            other.bind(("127.0.0.1", 0))
+            ports = [str(probe.getsockname()[1]) for probe in (one, other)]
+        self._environment = {"HEADRACE_PORT": ports[0], "HEADRACE_HTTP_PORT": ports[1], **environment}
+        self.address, self.http = (f"127.0.0.1:{port}" for port in ports)
+
+    @property
+    def key(self) -> str:
+        """The API key that compose made."""
+        return self.compose("exec", "-T", "gateway", "cat", "/etc/headrace/keys/key").strip()
 
     def compose(self, *arguments: str) -> str:
         """Run compose, or the program that COMPOSE in the environment names."""
         command = [*shlex.split(os.environ["COMPOSE"]), *self._options, *arguments]
-        return run(command, HEADRACE_PORT=self._port)
+        return run(command, **self._environment)
 
     def container(self, service: str) -> str:
         """Return the id of a service's container."""
