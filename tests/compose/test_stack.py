@@ -39,12 +39,14 @@ def test_openai_s_client_chats_with_the_key(stack: Stack, client: Client) -> Non
 
 def test_grpcurl_calls_with_the_key(stack: Stack, client: Client) -> None:
     grpcurl = str(Path(sys.executable).parent / "grpcurl")
-    question = {"model_name": "smol", "chat": {"messages": QUESTION}, "config": {"do_sample": False}}
+    config = {"do_sample": False, "max_new_tokens": 24}
+    question = {"model_name": "smol", "chat": {"messages": QUESTION}, "config": config}
     command = [grpcurl, "-plaintext", "-H", f"authorization: Bearer {stack.key}", "-d", json.dumps(question)]
     command += [stack.address, "headrace.v1.RequestService/StartRequest"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr
-    assert client.get_request(json.loads(done.stdout)["handle"]).model_name == "smol"
+    handle = json.loads(done.stdout)["request"]["handle"]
+    assert "Paris" in "".join(elements.text for elements in client.open_queue(handle))
 
 
 def test_nobody_calls_without_a_key(stack: Stack, client: Client) -> None:

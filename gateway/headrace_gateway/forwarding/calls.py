@@ -19,6 +19,7 @@ from headrace_gateway import status
 from headrace_gateway.access import callers, refusals
 from headrace_gateway.access.access import Access
 from headrace_gateway.faults import defect
+from headrace_gateway.forwarding.call_counts import GRPC, CallCounts, Outcome
 from headrace_gateway.status import CallError
 
 log = logger(__name__)
@@ -39,9 +40,11 @@ class LiveCalls:
     Attributes:
         draining: the gateway refuses new work.
         on_drain: called when the drain begins.
+        counts: of those that have ended.
     """
 
     def __init__(self) -> None:
+        self.counts = CallCounts()
         self.draining = False
         self.on_drain: list[Callable[[], None]] = []
         self._awaited: set[asyncio.Task[Any]] = set()
@@ -58,6 +61,11 @@ class LiveCalls:
     def count(self) -> int:
         """Number of calls that will end by themselves."""
         return len(self._awaited)
+
+    @property
+    def held(self) -> tuple[int, int]:
+        """Numbers of calls and of sessions in progress."""
+        return self._calls.taken, self._sessions.taken
 
     @contextmanager
     def entered(self, method: str) -> Iterator[None]:
@@ -166,10 +174,16 @@ class StatusInterceptor(CallInterceptor):
 
     async def serve(self, method: Method, data: Any, context: Context) -> Any:
         """Serve one call. Calls of health and reflection are not counted."""
+        if not method.ours:
+            return await self._serve(method, data, context, Outcome())
+        with self._calls.counts.counting(GRPC, method.name) as outcome:
+            return await self._serve(method, data, context, outcome)
+
+    async def _serve(self, method: Method, data: Any, context: Context, outcome: Outcome) -> Any:
         request = None
         with self._calls.entered(method.name) if method.ours else nullcontext():
             try:
-                self._identify(method, context)
+                outcome.key = self._identify(method, context)
                 if not method.ours:
                     return await method.run(await self.request(method, data, context), context)
                 with self._calls.sharing(method.name, context.peer()):
@@ -187,15 +201,19 @@ class StatusInterceptor(CallInterceptor):
                 if not is_fault(error):
                     raise
                 failure = defect(method.name, error)
+            outcome.code, outcome.reason = failure.code.name, failure.reason
             return await _answer(method.name, request, context, failure)
 
-    def _identify(self, method: Method, context: Context) -> None:
-        """Find out who calls. Calls of the health service are open to everyone."""
+    def _identify(self, method: Method, context: Context) -> str:
+        """Find out who calls; return the key's name. Calls of the health service are open to everyone."""
+        name = ""
         if not method.open:
             caller = self._access.caller(dict(context.invocation_metadata() or ()))
             callers.note(caller)
             if method.ours:
                 self._calls.belong(caller)
+            name = caller.key.name if caller.key is not None else ""
+        return name
 
     def _cancelled(self) -> CallError:
         """Return the failure of a cancelled call. Raise CancelledError if its client cancelled: no status is sent."""

@@ -118,7 +118,7 @@ def application(clients: Clients, generations: Generations, calls: LiveCalls, ac
         "/v1/models/{name}": listed.one,
         "/v1/messages": conversations.create,
         "/v1/messages/count_tokens": conversations.count,
-        "/metrics": Metrics(clients, access),
+        "/metrics": Metrics(clients, access, calls),
     }
 
     def endpoint(handler: Handler, form: ErrorForm = openai_form) -> Endpoint:

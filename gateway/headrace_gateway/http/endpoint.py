@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from typing import Any, Protocol
 
 from headrace_proto.pure.faults import is_fault
@@ -16,6 +17,7 @@ from headrace_gateway import status
 from headrace_gateway.access import callers, refusals
 from headrace_gateway.access.access import Access
 from headrace_gateway.faults import defect
+from headrace_gateway.forwarding.call_counts import CANCELLED, HTTP, Outcome
 from headrace_gateway.forwarding.calls import LiveCalls
 from headrace_gateway.http.bodies import Bodies
 from headrace_gateway.http.callers import CALLER, caller_of, credentials_of
@@ -63,8 +65,12 @@ class Endpoint:
         caller = caller_of(scope, request.headers)
         CALLER.set(caller)
         exchange = Exchange(request, caller, send, self._bodies)
-        with self._calls.entered(_COUNTED_AS):
-            failure = await self._run(exchange)
+        with self._calls.counts.counting(HTTP, _route(exchange)) as outcome, self._calls.entered(_COUNTED_AS):
+            failure = await self._run(exchange, outcome)
+            if failure is not None:
+                outcome.code, outcome.reason = str(int(failure.code)), failure.reason.upper()
+            else:
+                outcome.code = CANCELLED if exchange.left else str(int(HTTPStatus.OK))
         if failure is None:
             return
         _log(exchange, failure)
@@ -75,13 +81,14 @@ class Endpoint:
         else:
             raise ConnectionError(failure.reason)  # uvicorn closes the connection: half an answer was sent.
 
-    async def _run(self, exchange: Exchange) -> Failure | None:
+    async def _run(self, exchange: Exchange, outcome: Outcome) -> Failure | None:
         """Answer a request. Return its failure, if it fails and its caller is still there."""
         try:
             if not self._access.has_keys:
                 check_host(exchange.request.scope, exchange.request.headers.get("host", ""))
             caller = self._access.caller(credentials_of(exchange.request.headers))
             callers.note(caller)
+            outcome.key = caller.key.name if caller.key is not None else ""
             self._calls.belong(caller)
             self._calls.refuse_if_draining()
             with self._calls.sharing(_COUNTED_AS, exchange.caller.peer):
@@ -107,9 +114,14 @@ class Endpoint:
 
 def _log(exchange: Exchange, failure: Failure) -> None:
     """Log a refusal. Only the route and the reason: messages may quote what a user sent."""
-    scope = exchange.request.scope
-    path = getattr(scope.get("route"), "path", "another path")
-    route, host = f"{scope['method'][:16]} {path}", host_of(exchange.caller.peer)
+    route, host = _route(exchange), host_of(exchange.caller.peer)
     omitted = _refusals.line((route, failure.reason), "", host)
     if omitted is not None:
         log.info("request_refused", method=route, code=int(failure.code), reason=failure.reason, **omitted)
+
+
+def _route(exchange: Exchange) -> str:
+    """Return method and path of a request's route: of a bounded many, whatever is asked for."""
+    scope = exchange.request.scope
+    route = scope.get("route")
+    return "another path" if route is None else f"{scope['method']} {route.path}"

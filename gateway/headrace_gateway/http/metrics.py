@@ -1,4 +1,4 @@
-"""`/metrics`: the statistics of the engines, in Prometheus' text format."""
+"""`/metrics`: the gateway's calls and the statistics of the engines, in Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -6,46 +6,20 @@ from collections.abc import Iterator, Sequence
 
 from headrace.errors import HeadraceError
 from headrace.model_types import EngineStat, ServerInfo
+from headrace_proto.pure.stat_metrics import COUNTERS, GAUGES
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from headrace_gateway.access import callers
 from headrace_gateway.access.access import Access
+from headrace_gateway.forwarding.calls import LiveCalls
 from headrace_gateway.http.clients import Clients
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import failure_of
 from headrace_gateway.http.owner_metrics import OwnerMetrics
 
-_GAUGES = {
-    "requests_running": ("running", "Requests in the batch."),
-    "requests_waiting": ("waiting", "Requests in the queue."),
-    "kv_blocks": ("blocks_total", "Blocks of the KV pool."),
-    "kv_blocks_used": ("blocks_used", "Blocks used by running requests."),
-    "kv_blocks_cached": ("blocks_cached", "Blocks held by the prefix cache alone."),
-    "kv_tokens": ("tokens_total", "Capacity of the KV pool, in tokens."),
-    "kv_tokens_free": ("tokens_free", "Tokens that new requests can use."),
-    "host_blocks": ("host_blocks_total", "Blocks of the host tier."),
-    "host_blocks_used": ("host_blocks_used", "Blocks of the host tier in use."),
-    "pool_bytes": ("pool_bytes_total", "Bytes of device memory reserved for the model."),
-    "pool_bytes_used": ("pool_bytes_used", "Bytes of it in use."),
-    "generated_tokens_per_second": ("generated_tps", "Tokens generated per second, mean of the last 10 s."),
-    "prefilled_tokens_per_second": ("prefilled_tps", "Prompt tokens computed per second, mean of the last 10 s."),
-    "batch_size": ("batch_size", "Mean number of sequences in a step, last 10 s."),
-    "core_epoch": ("core_epoch", "Number of core starts within the engine's run."),
-}
-"""Gauges by name: attribute of EngineStat, and what it says."""
-
-_COUNTERS = {
-    "generated_tokens": ("generated_tokens", "Tokens generated."),
-    "prefilled_tokens": ("prefilled_tokens", "Prompt tokens computed."),
-    "prefix_cache_hit_tokens": ("prefix_cache_hit_tokens", "Prompt tokens found in the prefix cache."),
-    "prefix_cache_miss_tokens": ("prefix_cache_miss_tokens", "Prompt tokens looked up and not found."),
-    "prefix_cache_host_hit_tokens": ("prefix_cache_host_hit_tokens", "Of those found, those found in the host tier."),
-    "drafted_tokens": ("drafted_tokens", "Tokens drafted and computed, with speculation."),
-    "accepted_tokens": ("accepted_tokens", "Of these, tokens that were sampled."),
-}
-"""Counters by name, since the start of the engine's run; Prometheus' names end with _total."""
+_HELD = ("Calls in progress, besides sessions.", "Sessions of clients.")
 
 _STEP_QUANTILES = {"0.5": "step_time_p50", "0.99": "step_time_p99"}
 
@@ -56,13 +30,14 @@ class Metrics:
     Args:
         clients: ask the engines.
         access: knows what owners use.
+        calls: what the gateway counts of its own.
     """
 
-    def __init__(self, clients: Clients, access: Access) -> None:
-        self._clients, self._access = clients, access
+    def __init__(self, clients: Clients, access: Access, calls: LiveCalls) -> None:
+        self._clients, self._access, self._calls = clients, access, calls
 
     async def __call__(self, exchange: Exchange) -> None:
-        """Answer with the statistics of the engines that answer."""
+        """Answer with the gateway's counts, and the statistics of the engines that answer."""
         try:
             server = await self._clients.current.server_info()
             reached = any(engine.reachable for engine in server.engines)
@@ -70,10 +45,49 @@ class Metrics:
         except HeadraceError as error:
             raise failure_of(error, {}) from None
         registry = CollectorRegistry()
+        registry.register(_Calls(self._calls, by_key=callers.current().admin))
         registry.register(_Statistics(server, stats))
         if callers.current().admin:
             registry.register(OwnerMetrics(self._access))
         await exchange.answer_text(generate_latest(registry), CONTENT_TYPE_LATEST)
+
+
+class _Calls(Collector):
+    """The gateway's calls as Prometheus' families, with those of each API key for admins."""
+
+    def __init__(self, calls: LiveCalls, *, by_key: bool) -> None:
+        self._calls, self._by_key = calls, by_key
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families."""
+        counts = self._calls.counts
+        for name, text, value in zip(("calls", "sessions"), _HELD, self._calls.held, strict=True):
+            yield GaugeMetricFamily(f"headrace_gateway_{name}_in_progress", text, value=float(value))
+        ended = CounterMetricFamily(
+            "headrace_gateway_calls", "Calls that have ended.", labels=["api", "method", "code"]
+        )
+        for call, count in counts.ended.items():
+            ended.add_metric(call, count)
+        yield ended
+        text = "Time of a call, to its last answer."
+        seconds = HistogramMetricFamily("headrace_gateway_call_seconds", text, labels=["api", "method"])
+        for called, histogram in counts.seconds.items():
+            seconds.add_metric(called, histogram.cumulative(), histogram.total)
+        yield seconds
+        if self._by_key:
+            yield from self._keys()
+
+    def _keys(self) -> Iterator[Metric]:
+        counts = self._calls.counts
+        by_key = CounterMetricFamily("headrace_gateway_key_calls", "Calls with an API key, by name.", labels=["key"])
+        for key, count in counts.by_key.items():
+            by_key.add_metric([key], count)
+        yield by_key
+        text = "Calls that failed, by the name of their API key (empty: none) and by reason."
+        failed = CounterMetricFamily("headrace_gateway_failures", text, labels=["key", "reason"])
+        for failure, count in counts.refused.items():
+            failed.add_metric(failure, count)
+        yield failed
 
 
 class _Statistics(Collector):
@@ -89,9 +103,9 @@ class _Statistics(Collector):
             reachable.add_metric([engine.engine], float(engine.reachable))
         yield reachable
         labels = ["engine", "model"]
-        for name, (field, text) in _GAUGES.items():
+        for name, (field, text) in GAUGES.items():
             yield self._filled(GaugeMetricFamily(f"headrace_{name}", text, labels=labels), field)
-        for name, (field, text) in _COUNTERS.items():
+        for name, (field, text) in COUNTERS.items():
             yield self._filled(CounterMetricFamily(f"headrace_{name}", text, labels=labels), field)
         text = "Time of a step over the last 10 s, by quantile; missing where there was none."
         steps = GaugeMetricFamily("headrace_step_seconds", text, labels=[*labels, "quantile"])

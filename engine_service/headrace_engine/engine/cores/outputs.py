@@ -49,6 +49,7 @@ class Outputs:
         self._idle = asyncio.Event()
         self._idle.set()
         self.history = history
+        self._observed = history.observed
         self.mean_duration = 1.0
         self.mean_service: float | None = None
 
@@ -111,6 +112,8 @@ class Outputs:
         self._live[sequence.key] = sequence
         self._commands[sequence] = command
         self._waiting.add(sequence.key, _waiting(command))
+        if sequence.times.handovers and is_first(command):
+            self._observed.handovers += 1
         self._idle.clear()
 
     def requeue(self, sequences: Iterable[Sequence]) -> None:
@@ -134,6 +137,7 @@ class Outputs:
         now = self._clock()
         for scheduled in output.scheduled:
             self._scheduled(scheduled, now - output.step_time)
+        self._observed.preemptions += len(output.preempted)
         for key in output.preempted:
             if key in self._live:
                 self._live[key].times.preemptions += 1
@@ -159,10 +163,12 @@ class Outputs:
         """End a sequence for a reason of the front half. False: it had ended before."""
         if self._live.pop(sequence.key, None) is None:
             return False
-        del self._commands[sequence]
+        command = self._commands.pop(sequence)
         self._waiting.discard(sequence.key)
         sequence.finish(reason, self._clock(), Internal(error) if reason is FinishReason.ERROR else None)
         self._note_durations(sequence.times, self._clock())
+        generated = len(sequence.log) - sequence.log.first_position
+        self._observed.note_end(reason, sequence.times, generated, first=is_first(command))
         if not self._live:
             self._idle.set()
         return True
@@ -192,6 +198,7 @@ class Outputs:
             return
         sequence.times.scheduled = max(sequence.times.arrival, began)
         sequence.times.cached_length = scheduled.cached_tokens
+        self._observed.queue_seconds.note(sequence.times.scheduled - sequence.times.arrival)
         self._reused.append(scheduled.cached_tokens / sequence.times.prompt_length)
         from_pool = scheduled.cached_tokens - scheduled.host_tokens
         sequence.log.contents.prefix = PrefixReuse(from_pool, scheduled.host_tokens)
@@ -219,6 +226,8 @@ class Outputs:
             if sequence is None:
                 continue
             sequence.log.append(token_id, sequence.decoder.push(token_id), logprob, top, vectors)
+            if sequence.times.first_token is None:
+                self._observed.note_first_token(sequence.times, now)
             sequence.times.token(now)
             touched.append(sequence)
             if sequence.decoder.stop is not None:  # Tokens beyond the stop are dropped: the key is gone.

@@ -10,6 +10,7 @@ from headrace_engine.config import Adapter, ModelFormat, RuntimeConfig
 from headrace_engine.engine.config.field_checks import check_ids
 from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.engine.cores.core_link import CoreLauncher
+from headrace_engine.engine.models.measured import Measured, measured
 from headrace_engine.engine.models.memory_models import MemoryModels
 from headrace_engine.engine.models.registry import ModelRegistry
 from headrace_engine.engine.models.serializing import Serializer, Serializing
@@ -138,6 +139,10 @@ class ModelCalls:
         """Return the statistics of one model, or of all."""
         models = [self._models.get(model_name)] if model_name else self._models.all()
         return [engine_stat(model, self.name, self.instance_id, self._clock()) for model in models]
+
+    def measured(self) -> list[Measured]:
+        """Return what is measured of each model."""
+        return [measured(model, self.name, self.instance_id, self._clock()) for model in self._models.all()]
 
     async def tokenize(
         self, model_name: str, prompt: str | Chat, add_special_tokens: bool | None = None, party: str = ""

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from headrace_engine.engine.results.observations import Observations
 from headrace_engine.engine.results.step_times import StepTimes
 from headrace_engine.messages import StepOutput
 from headrace_engine.result_types import RequestStat
@@ -34,6 +35,7 @@ class SequenceTimes:
 
     Attributes:
         kept: statistics from a previous engine: first times are kept, counts continue.
+        owner: who counts for it; "": nobody by name.
     """
 
     arrival: float
@@ -49,6 +51,7 @@ class SequenceTimes:
     accepted: int = 0
     kept: RequestStat = field(default_factory=RequestStat)
     gaps: array[float] = field(default_factory=lambda: array("f"))
+    owner: str = ""
 
     def token(self, now: float) -> None:
         """Record a token in the log."""
@@ -60,7 +63,7 @@ class SequenceTimes:
 
     def stat(self, generated: int) -> RequestStat:
         """Return the statistics so far."""
-        kept, gaps = self.kept, self.gaps.tolist()
+        kept, gaps = self.kept, sorted(self.gaps)
         arrival = self.arrival if kept.arrival_time is None else kept.arrival_time
         scheduled = _first(kept.scheduled_time, self.scheduled)
         first_token = _first(kept.first_token_time, self.first_token)
@@ -119,6 +122,7 @@ class StepHistory:
         last: the newest gauges and counters of the current core.
         counters: totals over all cores.
         step_times: durations of the current core's steps.
+        observed: counts of requests and steps in buckets.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -128,6 +132,7 @@ class StepHistory:
         self.step_times = StepTimes(self._clock)
         self.last = CoreStat()
         self.counters = Counters()
+        self.observed = Observations()
 
     def new_core(self) -> None:
         """Record the start of a core: its counters begin at 0, ours continue."""
@@ -148,6 +153,8 @@ class StepHistory:
         self.counters += counted
         if output.batch_size:
             self.step_times.note(generated + prefilled, output.step_time)
+            self.observed.step_seconds.note(output.step_time)
+            self.observed.batch_size.note(output.batch_size)
             self._steps.append(_Step(self._clock(), kept, prefilled, output.step_time, output.batch_size))
         self._forget()
 

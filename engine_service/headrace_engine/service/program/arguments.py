@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace_proto.pure.addresses import Address
 from headrace_proto.server.arguments import OneLineParser, add_server_flags, log_json
 from headrace_proto.server.secrets import read_secrets
 from headrace_proto.server.tls import Certificates, add_tls_flags, certificates_of
@@ -50,6 +51,7 @@ class Arguments:
         core_threads: run cores in threads of this process rather than in processes of their own.
         certificates: for TLS; None: no encryption.
         secrets: one of which every call must bring; none: anyone may call.
+        metrics: address of the metrics' HTTP port; None: there is none.
     """
 
     engine: EngineOptions
@@ -62,6 +64,7 @@ class Arguments:
     core_threads: bool
     certificates: Certificates | None
     secrets: tuple[str, ...]
+    metrics: Address | None = None
 
 
 def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
@@ -86,6 +89,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
         core_threads=given.core == "thread",
         certificates=certificates,
         secrets=secrets,
+        metrics=given.metrics,
     )
 
 

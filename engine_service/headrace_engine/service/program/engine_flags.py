@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from headrace_proto.pure.addresses import Address, read_address
 from headrace_proto.server.arguments import seconds
 
 from headrace_engine.core.scheduling.pace import LONGEST, SHORTEST, TIMES
@@ -36,6 +37,12 @@ def add_engine_flags(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="file of secrets, one a line; every call must bring one, so that only gateways that know it may call",
+    )
+    parser.add_argument(
+        "--metrics",
+        type=_metrics,
+        metavar="HOST:PORT",
+        help="address to serve metrics on, to everyone, for Prometheus; port 0 picks a free one; default: none",
     )
     _add_limits(parser)
     parser.add_argument(
@@ -115,6 +122,13 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         "0: use all of max_prefill_tokens; "
         f"default: {TIMES} times the duration of a step without prompts, at least {SHORTEST:g} and at most {LONGEST:g}",
     )
+
+
+def _metrics(text: str) -> Address:
+    try:
+        return read_address(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f'"{text}" is not an address: {error}') from None
 
 
 def _hub(text: str) -> str:

@@ -18,6 +18,7 @@ from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.engine.engine import Engine
 from headrace_engine.engine.models.kept_models import Replaced
 from headrace_engine.errors import AlreadyExists, BadModel, HeadraceError, InvalidArgument
+from headrace_engine.service.metrics.server import MetricsServer
 from headrace_engine.service.program.announcer import Announcer
 from headrace_engine.service.program.arguments import Arguments
 from headrace_engine.service.server import EngineServer
@@ -46,6 +47,8 @@ class Service:
             certificates=arguments.certificates,
             secrets=arguments.secrets,
         )
+        self._metrics = MetricsServer(engine)
+        self._also: dict[str, str] = {}
         self._stop = asyncio.Event()
         self._ending = Ending(arguments.drain_limit + GRACE, self._take_signal, _not_ended)
         self._signals = 0
@@ -57,6 +60,8 @@ class Service:
         self._ending.take()
         try:
             address = self._server.listen(self._arguments.listen)
+            if self._arguments.metrics is not None:
+                self._also["metrics"] = str(await self._metrics.listen(self._arguments.metrics))
             replaced = await self._unless_stopped(self._engine.start(self._arguments.models))
         except (ListenError, CertificateError, HeadraceError) as error:
             return await self._give_up(error)
@@ -90,6 +95,7 @@ class Service:
         self._ending.begin()
         await self._engine.close()
         await self._server.stop(None)
+        await self._metrics.close()
         return 1
 
     def _take_signal(self) -> None:
@@ -111,7 +117,7 @@ class Service:
             await asyncio.sleep(0)  # so that the first caller finds those models INSTALLING rather than unknown
             await self._server.start()
             options = self._arguments.engine
-            _log.info("listening", address=address, backend=options.backend, model_roots=_roots(options))
+            _log.info("listening", address=address, backend=options.backend, model_roots=_roots(options), **self._also)
             _warn_of_absent_roots(options)
             await self._stop.wait()
             for task in tasks:
@@ -143,6 +149,7 @@ class Service:
             with suppress(asyncio.CancelledError):  # only a second signal cancels it
                 await self._drain
         await self._server.stop(None if self._cut else FLUSH)
+        await self._metrics.close()
         await self._engine.close()
         _log.info("stopped", cut=self._cut)
 

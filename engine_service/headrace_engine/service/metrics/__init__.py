@@ -1,0 +1,1 @@
+"""Metrics of the engine for Prometheus, over an HTTP port of their own."""
