@@ -149,7 +149,7 @@ $(ABI): csrc/abi.py $(wildcard csrc/core*.h)
 gpu-bench gpu-check: $(ABI)
 
 PROTOS := $(wildcard proto/headrace/v1/*.proto)
-NATIVE := $(shell find csrc -name '*.py' -o -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cmake' -o -name CMakeLists.txt)
+NATIVE := $(shell find csrc -name '*.py' -o -name '*.h' -o -name '*.inl' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cmake' -o -name CMakeLists.txt)
 
 # The installed engine is found through a table of its modules, which is made anew where one is added or moved.
 MODULES := $(VENV)/.modules-$(firstword $(shell find engine_service/headrace_engine -name '*.py' ! -path $(ABI) | LC_ALL=C sort | cksum))

@@ -16,6 +16,7 @@ SMOLLM2 = [(960, 576), (3072, 576), (576, 1536), (49152, 576)]
 QWEN = [(4864 * 2, 896), (151936, 896)]
 ROWS = [1, 4, 16, 64, 512]
 _QUANTIZED_ROWS = (1, 16, 512)  # also timed with 8-bit activations
+_PROMPT_STARTS = (0, 1536, 7680)  # positions before a piece of a prompt
 _HEAD = 40000  # outputs above which a matrix is a head, which has few rows
 
 
@@ -87,7 +88,7 @@ def _product(
 
 
 def attentions(limits: Limits) -> Iterator[Case]:
-    """Return attention over bfloat16 blocks: single rows after a context, and a prompt."""
+    """Return attention over bfloat16 blocks: single rows after a context, and pieces of prompts."""
     for heads, kv_heads, dim in ((9, 3, 64), (32, 8, 128)):
         shape = f"{heads}/{kv_heads}x{dim}"
         for sequences, context in ((1, 256), (1, 2048), (16, 256), (16, 2048)):
@@ -96,8 +97,11 @@ def attentions(limits: Limits) -> Iterator[Case]:
             bound = _bound(nbytes, operations, limits.of("amx_bf16", "dot_bf16"), limits)
             timed = _attention(heads, kv_heads, dim, [(context - 1, 1)] * sequences, copies_of(nbytes))
             yield Case("attention", shape, "bf16", f"{sequences} after {context}", *bound, timed)
-        bound = _bound(0, 4.0 * heads * dim * 512 * 513 / 2, limits.of("amx_bf16", "dot_bf16"), limits)
-        yield Case("attention", shape, "bf16", "prompt of 512", *bound, _attention(heads, kv_heads, dim, [(0, 512)], 4))
+        for start in _PROMPT_STARTS:
+            operations = 4.0 * heads * dim * (512 * start + 512 * 513 / 2)
+            bound = _bound(0, operations, limits.of("amx_bf16", "dot_bf16"), limits)
+            rows = f"512 ids after {start}" if start else "prompt of 512"
+            yield Case("attention", shape, "bf16", rows, *bound, _attention(heads, kv_heads, dim, [(start, 512)], 4))
 
 
 def _attention(heads: int, kv_heads: int, dim: int, sequences: list[tuple[int, int]], layers: int) -> Any:
@@ -212,6 +216,7 @@ def steps(limits: Limits) -> Iterator[Case]:
         nbytes = 106e6 * bits + 49152 * 576 * (2 if kind == "bf16" else 1)
         batches = {f"{count} after 256": [(255, 1)] * count for count in (1, 16)}
         batches |= {f"prompt of {length}": [(0, length)] for length in (128, 512)}
+        batches |= {f"512 ids after {start}": [(start, 512)] for start in _PROMPT_STARTS if start}
         for batch, sequences in batches.items():
             tokens = sum(length for _, length in sequences)
             operations = 2 * (106e6 * tokens + (weights - 106e6) * len(sequences))

@@ -42,8 +42,12 @@ using namespace core;
 #include "cpu/kernels/experts/experts.inl"
 #include "cpu/kernels/hadamard.inl"
 #include "cpu/kernels/rope_append.inl"
-#include "cpu/kernels/attention/pages.inl"
 #include "cpu/kernels/attention/weights.inl"
+#ifdef __AVX512BF16__
+#include "cpu/kernels/attention/pairs.inl"
+#endif
+#include "cpu/kernels/attention/pages.inl"
+#include "cpu/kernels/attention/products.inl"
 #ifdef __AMX_BF16__
 #include "cpu/kernels/attention/tiles.inl"
 #endif

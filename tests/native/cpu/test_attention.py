@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from headrace_engine.native import Cpu, Isa, Kv, Memory, NativeError, Program
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from native.kv_pool import hadamard_matrix
 from native.one_program import OneProgram, Values
 
@@ -192,15 +194,40 @@ kvs = pytest.mark.parametrize("kv", list(Kv), ids=lambda kv: kv.name.lower())
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_attends_to_what_the_pool_holds(cpu: Cpu, rng: np.random.Generator, kv: Kv, variant: dict[str, Any]) -> None:
     for batch in (BATCHES[i] for i in rng.choice(len(BATCHES), 2, replace=False)):
-        case = Case(rng, kv, MODELS[rng.integers(len(MODELS))], batch, **variant)
-        out, program = case.run(cpu)
-        rounds = cpu.isa is Isa.AMX and kv is Kv.BFLOAT16
-        for i, (start, length) in enumerate(batch):
-            first = sum(count for _, count in batch[:i])
-            given = (case.rotated(i, "q"), *case.stored(program, i), start)
-            error = np.abs(out[first : first + length] - case.attention(*given))
-            most = 1.1 * case.rounding(*given) + EXACT if rounds else EXACT
-            assert (error <= most).all(), f"{error.max()} off"
+        check(cpu, Case(rng, kv, MODELS[rng.integers(len(MODELS))], batch, **variant))
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    kv=st.sampled_from(Kv),
+    group=st.integers(1, 13),
+    kv_heads=st.integers(1, 2),
+    dim=st.sampled_from([16, 32, 48, 64, 80, 112, 128, 160, 256]),
+    batch=st.lists(st.tuples(st.integers(0, 700), st.integers(1, 70)), min_size=1, max_size=3),
+    window=st.integers(0, 300),
+    soft_cap=st.sampled_from([0.0, 3.0]),
+    block_size=st.sampled_from([16, 48]),
+)
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_attends_in_any_shape(
+    cpu: Cpu, seed: int, kv: Kv, group: int, kv_heads: int, dim: int, batch: list[tuple[int, int]], **variant: Any
+) -> None:
+    """Numbers of queries that registers are not made for, and pieces of prompts after any context."""
+    model = (group * kv_heads, kv_heads, dim)
+    check(cpu, Case(np.random.default_rng(seed), kv, model, batch, **variant))
+
+
+def check(cpu: Cpu, case: Case) -> None:
+    """Every row comes to what float64 does, up to the rounding of products in bfloat16."""
+    out, program = case.run(cpu)
+    rounds = cpu.isa >= Isa.AVX512_BF16 and case.kv is Kv.BFLOAT16
+    first = 0
+    for i, (start, length) in enumerate(case.batch):
+        inputs = (case.rotated(i, "q"), *case.stored(program, i), start)
+        error = np.abs(out[first : first + length] - case.attention(*inputs))
+        most = 1.1 * case.rounding(*inputs) + EXACT if rounds else EXACT
+        assert (error <= most).all(), f"{error.max()} off"
+        first += length
 
 
 @kvs

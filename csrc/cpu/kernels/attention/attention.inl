@@ -4,105 +4,9 @@
 // The context is always split into parts of kPartTokens from position 0 on, each part into blocks of kBlockTokens, and
 // the parts are joined in order: results depend neither on the other rows of a batch nor on the number of threads.
 
-// ---- scores ----
-
-// scores[q][token] of one page for kQueries queries.
-template <typename Pages, int kQueries>
-void score_page(const std::byte* page, const float* queries, int64_t dim, float* scores) {
-  constexpr int64_t kRegisters = kPageTokens / Vec::kLanes;
-  Vec total[kQueries][kRegisters];
-#pragma GCC unroll 8
-  for (int q = 0; q < kQueries; q++)
-#pragma GCC unroll 2
-    for (int c = 0; c < kRegisters; c++) total[q][c] = Vec::zero();
-  for (int64_t pair = 0; pair < dim / 2; pair++) {
-    Vec a[kRegisters], b[kRegisters];
-#pragma GCC unroll 2
-    for (int c = 0; c < kRegisters; c++) Pages::load(page, pair, kPageTokens, c * Vec::kLanes, a[c], b[c]);
-#pragma GCC unroll 8
-    for (int q = 0; q < kQueries; q++) {
-      const Vec x = Vec::all(queries[q * dim + 2 * pair]), y = Vec::all(queries[q * dim + 2 * pair + 1]);
-#pragma GCC unroll 2
-      for (int c = 0; c < kRegisters; c++) total[q][c] = fma(b[c], y, fma(a[c], x, total[q][c]));
-    }
-  }
-#pragma GCC unroll 8
-  for (int q = 0; q < kQueries; q++)
-#pragma GCC unroll 2
-    for (int c = 0; c < kRegisters; c++) total[q][c].store(scores + q * kBlockTokens + c * Vec::kLanes);
-}
-
-template <typename Pages>
-void score_pages(const Attend& job, const std::byte* const* pages, int64_t count) {
-  const int64_t queries = job.num_queries();
-  for (int64_t p = 0; p < count; p++) {
-    float* scores = job.scores + p * kPageTokens;
-    int64_t q = 0;
-    for (; q + 4 <= queries; q += 4) {
-      score_page<Pages, 4>(pages[p], job.queries + q * job.dim, job.dim, scores + q * kBlockTokens);
-    }
-    for (; q < queries; q++) {
-      score_page<Pages, 1>(pages[p], job.queries + q * job.dim, job.dim, scores + q * kBlockTokens);
-    }
-  }
-}
-
-// ---- values ----
-
-// mixed[q][...] += weights[q][token] * values[token][...] over a page, for kRegisters registers of entries.
-template <typename Pages, int kQueries, int kRegisters>
-void mix_page(const std::byte* values, const float* weights, int64_t dim, int64_t column, float* mixed) {
-  Vec total[kQueries][kRegisters];
-#pragma GCC unroll 8
-  for (int q = 0; q < kQueries; q++)
-#pragma GCC unroll 4
-    for (int c = 0; c < kRegisters; c++) total[q][c] = Vec::load(mixed + q * dim + column + c * Vec::kLanes);
-  for (int64_t pair = 0; pair < kPageTokens / 2; pair++) {
-    Vec a[kRegisters], b[kRegisters];
-#pragma GCC unroll 4
-    for (int c = 0; c < kRegisters; c++) Pages::load(values, pair, dim, column + c * Vec::kLanes, a[c], b[c]);
-#pragma GCC unroll 8
-    for (int q = 0; q < kQueries; q++) {
-      const float* w = weights + q * kBlockTokens + 2 * pair;
-      const Vec x = Vec::all(w[0]), y = Vec::all(w[1]);
-#pragma GCC unroll 4
-      for (int c = 0; c < kRegisters; c++) total[q][c] = fma(b[c], y, fma(a[c], x, total[q][c]));
-    }
-  }
-#pragma GCC unroll 8
-  for (int q = 0; q < kQueries; q++)
-#pragma GCC unroll 4
-    for (int c = 0; c < kRegisters; c++) total[q][c].store(mixed + q * dim + column + c * Vec::kLanes);
-}
-
-template <typename Pages, int kQueries>
-void mix_queries(const Attend& job, const std::byte* values, const float* weights, float* mixed) {
-  constexpr int64_t kWide = 2 * Vec::kLanes;
-  int64_t column = 0;
-  for (; column + kWide <= job.dim; column += kWide) {
-    mix_page<Pages, kQueries, 2>(values, weights, job.dim, column, mixed);
-  }
-  for (; column < job.dim; column += Vec::kLanes) {
-    mix_page<Pages, kQueries, 1>(values, weights, job.dim, column, mixed);
-  }
-}
-
-template <typename Pages>
-void mix_pages(const Attend& job, const std::byte* const* pages, int64_t count) {
-  const int64_t queries = job.num_queries();
-  for (int64_t p = 0; p < count; p++) {
-    const float* weights = job.scores + p * kPageTokens;
-    int64_t q = 0;
-    for (; q + 4 <= queries; q += 4) {
-      mix_queries<Pages, 4>(job, pages[p], weights + q * kBlockTokens, job.part.mixed + q * job.dim);
-    }
-    for (; q < queries; q++) {
-      mix_queries<Pages, 1>(job, pages[p], weights + q * kBlockTokens, job.part.mixed + q * job.dim);
-    }
-  }
-}
-
 // ---- a block of pages ----
+
+constexpr int64_t kQueriesAtOnce = 24;  // whose scores of a block fit a first-level cache
 
 // Return a copy of a page's values with zeros in slots from `used` on, which were never written and may be NaN.
 template <typename Pages>
@@ -120,22 +24,59 @@ const std::byte* without_unused(const std::byte* values, int64_t dim, int64_t us
   return copy;
 }
 
+// Add `tokens` positions from `first` on to the part: kQueriesAtOnce queries at a time are scored, weighed and mixed.
 template <typename Pages>
 void attend_pages(const Attend& job, int64_t first, int64_t tokens, const std::byte* const* keys) {
-#ifdef __AMX_BF16__
-  if (job.pairs != nullptr) return attend_tiles(job, first, tokens, keys);
-#endif
-  const int64_t count = (tokens + kPageTokens - 1) / kPageTokens, used = tokens % kPageTokens;
+  const int64_t count = (tokens + kPageTokens - 1) / kPageTokens, used = tokens % kPageTokens, dim = job.dim;
   const std::byte* values[kBlockPages];
-  for (int64_t p = 0; p < count; p++) values[p] = keys[p] + kPageTokens * job.dim * Pages::kBytes;
+  for (int64_t p = 0; p < count; p++) values[p] = keys[p] + kPageTokens * dim * Pages::kBytes;
   if (used != 0) {
-    float* scratch = job.pages + 2 * kBlockPages * kPageTokens * job.dim;
-    values[count - 1] = without_unused<Pages>(values[count - 1], job.dim, used, scratch);
+    float* scratch = job.pages + 2 * kBlockPages * kPageTokens * dim;
+    values[count - 1] = without_unused<Pages>(values[count - 1], dim, used, scratch);
   }
-  score_pages<Pages>(job, keys, count);
-  for (int64_t q = 0; q < job.num_queries(); q++) weigh(job, q, first, tokens);
-  mix_pages<Pages>(job, values, count);
+  for (int64_t q = 0; q < job.num_queries(); q += kQueriesAtOnce) {
+    const int64_t left = job.num_queries() - q, queries = left < kQueriesAtOnce ? left : kQueriesAtOnce;
+    divide_queries<Pages::kMostQueries>(queries, [&]<int kQueries>(int64_t r) {
+      float* scores = job.scores + r * kBlockTokens;
+      score_queries<Pages, kQueries>(keys, count, Pages::queries(job) + (q + r) * dim, dim, scores);
+    });
+    for (int64_t r = 0; r < queries; r++) {
+      Pages::weigh(job, job.scores + r * kBlockTokens, q + r, first, tokens);
+    }
+    divide_queries<Pages::kMostQueries>(queries, [&]<int kQueries>(int64_t r) {
+      const float* weights = job.scores + r * kBlockTokens;
+      mix_queries<Pages, kQueries>(values, count, weights, dim, job.part.mixed + (q + r) * dim);
+    });
+  }
 }
+
+#ifdef __AVX512BF16__
+
+void attend_bfloat16(const Attend& job, int64_t first, int64_t tokens, const std::byte* const* keys) {
+#ifdef __AMX_BF16__
+  if (in_tiles(*job.step.shape)) return attend_tiles(job, first, tokens, keys);
+#endif
+  attend_pages<PairPages>(job, first, tokens, keys);
+}
+
+#else
+
+constexpr int64_t kExpandedFrom = 12;  // queries from which on pages are expanded once, not for some queries at a time
+
+void attend_bfloat16(const Attend& job, int64_t first, int64_t tokens, const std::byte* const* keys) {
+  if (job.num_queries() < kExpandedFrom) return attend_pages<PairPages>(job, first, tokens, keys);
+  const std::byte* expanded[kBlockPages];
+  const int64_t page = kPageTokens * job.dim;
+  for (int64_t p = 0; p * kPageTokens < tokens; p++) {
+    float* scratch = job.pages + 2 * p * page;
+    expand_pairs(keys[p], job.dim / 2, kPageTokens, scratch);
+    expand_pairs(keys[p] + page * 2, kPageTokens / 2, job.dim, scratch + page);
+    expanded[p] = reinterpret_cast<const std::byte*>(scratch);
+  }
+  attend_pages<FloatPages>(job, first, tokens, expanded);
+}
+
+#endif
 
 // Add positions first ... first + tokens - 1, at most a block, to the part.
 void attend_block(const Attend& job, int64_t first, int64_t tokens) {
@@ -152,7 +93,7 @@ void attend_block(const Attend& job, int64_t first, int64_t tokens) {
       keys[p] = reinterpret_cast<const std::byte*>(scratch);
     }
   }
-  if (kv == CORE_KV_BFLOAT16) return attend_pages<PairPages>(job, first, tokens, keys);
+  if (kv == CORE_KV_BFLOAT16) return attend_bfloat16(job, first, tokens, keys);
   attend_pages<FloatPages>(job, first, tokens, keys);
 }
 
@@ -210,14 +151,23 @@ void finish(const Attend& job) {
   }
 }
 
+// Write query q in bfloat16, if products are of pairs.
+void round_query([[maybe_unused]] const Attend& job, [[maybe_unused]] int64_t q) {
+#ifdef __AVX512BF16__
+  const float* query = job.queries + q * job.dim;
+#ifdef __AMX_BF16__
+  if (in_tiles(*job.step.shape)) return fill_query(query, job.dim, job.pairs + q * pair_stride(job.dim));
+#endif
+  if (job.step.shape->kv == CORE_KV_BFLOAT16) round_row(query, job.dim, job.pairs + q * job.dim);
+#endif
+}
+
 void load_queries(const Attend& job) {
   for (int64_t q = 0; q < job.num_queries(); q++) {
     const int64_t head = job.head * job.group + q % job.group;
     const float* in = job.step.row(job.op.q, job.row + q / job.group) + head * job.dim;
     float* out = job.queries + q * job.dim;
     for (int64_t d = 0; d < job.dim; d += Vec::kLanes) (Vec::load(in + d) * Vec::all(job.op.scale)).store(out + d);
-#ifdef __AMX_BF16__
-    if (job.pairs != nullptr) fill_query(out, job.dim, job.pairs + q * pair_stride(job.dim));
-#endif
+    round_query(job, q);
   }
 }

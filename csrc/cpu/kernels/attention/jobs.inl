@@ -10,15 +10,6 @@ int64_t most_queries(const CoreShape& shape) {
   return rows_for(group > kTileQueries ? group : kTileQueries);
 }
 
-// True if AMX computes scores and outputs.
-bool in_tiles(const CoreShape& shape) {
-#ifdef __AMX_BF16__
-  return shape.kv == CORE_KV_BFLOAT16 && shape.head_dim >= 32;
-#endif
-  (void)shape;
-  return false;
-}
-
 int64_t parts_of(int64_t positions) {
   return (positions + kPartTokens - 1) / kPartTokens;
 }
@@ -88,7 +79,7 @@ Attend attend_job(const CoreAttention& op, const Step& step, int64_t tile_number
           tile.count,
           row,
           query_scratch,
-          in_tiles(shape) ? pairs : nullptr,
+          pairs,
           scores,
           at,
           part,
@@ -122,7 +113,7 @@ void attention(const void* data, const Step& step, int64_t first, int64_t last, 
     Attend job = attend_job(op, step, tile, head, thread);
     load_queries(job);
 #ifdef __AMX_BF16__
-    if (job.pairs != nullptr && configured != job.num_queries()) configure_attention(configured = job.num_queries());
+    if (in_tiles(*step.shape) && configured != job.num_queries()) configure_attention(configured = job.num_queries());
 #endif
     if (!in_parts(step)) {
       attend_whole(job);

@@ -1,31 +1,97 @@
-// Loads of keys and values: two terms of a sum at a time, in registers of floats.
+// How keys and values lie in pages, and products with them. A term is an input of a sum, or two that lie together, for a
+// register of columns. queries(): rows of what the job's queries are in these products; weigh() turns scores into weights
+// of the same numbers.
 
 // Pages that hold floats, [inputs][columns].
 struct FloatPages {
+  using Number = float;  // of queries and weights
+  using Term = Vec;
   static constexpr int64_t kBytes = 4;
-  [[gnu::always_inline]] static void load(const std::byte* page, int64_t pair, int64_t columns, int64_t column, Vec& a,
-                                          Vec& b) {
-    const float* place = reinterpret_cast<const float*>(page) + 2 * pair * columns + column;
-    a = Vec::load(place);
-    b = Vec::load(place + columns);
+  static constexpr int64_t kInputs = 1;  // of a term
+  static constexpr int kMostQueries = 6;  // at a time: registers hold the sums of no more
+
+  [[gnu::always_inline]] static Term load(const std::byte* page, int64_t term, int64_t columns, int64_t column) {
+    return Vec::load(reinterpret_cast<const float*>(page) + term * columns + column);
+  }
+  [[gnu::always_inline]] static Term in_all(const float* numbers) { return Vec::all(*numbers); }
+  [[gnu::always_inline]] static Vec add(Vec total, Term term, Term all) { return fma(term, all, total); }
+  static const Number* queries(const Attend& job) { return job.queries; }
+  static void weigh(const Attend& job, float* scores, int64_t q, int64_t first, int64_t tokens) {
+    weigh_floats(job, scores, q, first, tokens);
   }
 };
 
-// Pages that hold bfloat16, [inputs / 2][columns][2].
+#ifdef __AVX512BF16__
+
+// Pages that hold bfloat16, [inputs / 2][columns][2]; queries and weights are rounded to it.
 struct PairPages {
+  using Number = BFloat16;
+  using Term = __m512bh;
   static constexpr int64_t kBytes = 2;
-  [[gnu::always_inline]] static void load(const std::byte* page, int64_t pair, int64_t columns, int64_t column, Vec& a,
-                                          Vec& b) {
-    const Codes both = load_codes(page + (pair * columns + column) * 4);
-#ifdef __AVX512F__
-    a = {_mm512_castsi512_ps(_mm512_slli_epi32(both, 16))};
-    b = {_mm512_castsi512_ps(_mm512_and_si512(both, _mm512_set1_epi32(static_cast<int>(0xffff0000u))))};
-#else
-    a = {_mm256_castsi256_ps(_mm256_slli_epi32(both, 16))};
-    b = {_mm256_castsi256_ps(_mm256_and_si256(both, _mm256_set1_epi32(static_cast<int>(0xffff0000u))))};
-#endif
+  static constexpr int64_t kInputs = 2;
+  static constexpr int kMostQueries = 6;
+
+  [[gnu::always_inline]] static Term load(const std::byte* page, int64_t term, int64_t columns, int64_t column) {
+    return reinterpret_cast<__m512bh>(_mm512_loadu_si512(page + (term * columns + column) * 4));
+  }
+  [[gnu::always_inline]] static Term in_all(const BFloat16* numbers) {
+    int32_t pair;
+    __builtin_memcpy(&pair, numbers, sizeof(pair));
+    return reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair));
+  }
+  [[gnu::always_inline]] static Vec add(Vec total, Term term, Term all) {
+    return {_mm512_dpbf16_ps(total.v, term, all)};
+  }
+  static const Number* queries(const Attend& job) { return job.pairs; }
+  static void weigh(const Attend& job, float* scores, int64_t q, int64_t first, int64_t tokens) {
+    weigh_pairs(job, scores, q, first, tokens);
   }
 };
+
+#else
+
+// Pages that hold bfloat16, [inputs / 2][columns][2].
+struct PairPages {
+  struct Term {
+    Vec even, odd;
+  };
+  using Number = float;
+  static constexpr int64_t kBytes = 2;
+  static constexpr int64_t kInputs = 2;
+  static constexpr int kMostQueries = 4;
+
+  [[gnu::always_inline]] static Term load(const std::byte* page, int64_t term, int64_t columns, int64_t column) {
+    const Codes both = load_codes(page + (term * columns + column) * 4);
+#ifdef __AVX512F__
+    return {{_mm512_castsi512_ps(_mm512_slli_epi32(both, 16))},
+            {_mm512_castsi512_ps(masked(both, static_cast<int>(0xffff0000u)))}};
+#else
+    return {{_mm256_castsi256_ps(_mm256_slli_epi32(both, 16))},
+            {_mm256_castsi256_ps(masked(both, static_cast<int>(0xffff0000u)))}};
+#endif
+  }
+  [[gnu::always_inline]] static Term in_all(const float* numbers) { return {Vec::all(numbers[0]), Vec::all(numbers[1])}; }
+  [[gnu::always_inline]] static Vec add(Vec total, const Term& term, const Term& all) {
+    return fma(term.odd, all.odd, fma(term.even, all.even, total));
+  }
+  static const Number* queries(const Attend& job) { return job.queries; }
+  static void weigh(const Attend& job, float* scores, int64_t q, int64_t first, int64_t tokens) {
+    weigh_floats(job, scores, q, first, tokens);
+  }
+};
+
+// Make `terms` terms of `columns` columns floats [2 * terms][columns].
+void expand_pairs(const std::byte* pairs, int64_t terms, int64_t columns, float* out) {
+  for (int64_t term = 0; term < terms; term++) {
+    for (int64_t column = 0; column < columns; column += Vec::kLanes) {
+      const PairPages::Term both = PairPages::load(pairs, term, columns, column);
+      both.even.store(out + 2 * term * columns + column);
+      both.odd.store(out + (2 * term + 1) * columns + column);
+    }
+  }
+}
+
+#endif
 
 // ---- quantized pages, as pages of floats ----
 

@@ -1,7 +1,6 @@
 // Attention to a block of pages by AMX, for pages of bfloat16: keys are tiles already, and values where they follow one
 // another. Queries and weights are rounded to bfloat16. Only for files compiled with AMX.
 
-constexpr int64_t kTileTokens = 32;  // whose values one step of a tile takes
 constexpr int kScoreRow = kBlockTokens * 4;
 
 // Registers 0 ... 3 hold sums, 4 rows, 5 ... 7 keys or values; or 4 and 5 rows, where there are more than 16. Each row
@@ -100,47 +99,6 @@ void score_tiles(const Attend& job, int64_t q, int64_t rows, const std::byte* co
   }
 }
 
-// ---- weights ----
-
-// 2^x to about three parts in 10^6; 0 where x is below -126.
-Vec power_of_two(Vec x) {
-  const Vec n = round(x), f = x - n;
-  Vec p = Vec::all(9.5826825e-3f);
-  p = fma(p, f, Vec::all(5.5905912e-2f));
-  p = fma(p, f, Vec::all(2.4024098e-1f));
-  p = fma(p, f, Vec::all(6.9312423e-1f));
-  p = fma(p, f, Vec::all(1.0f));
-  const __mmask16 kept = _mm512_cmp_ps_mask(x.v, _mm512_set1_ps(-126.0f), _CMP_GE_OQ);
-  return {_mm512_maskz_scalef_ps(kept, p.v, n.v)};
-}
-
-// Overwrite the scores of a row with e^(score - top) in bfloat16; return the sum of the rounded weights.
-float put_pair_weights(float* scores, int64_t covered, float top) {
-  const Vec log2e = Vec::all(0x1.715476p+0f), highest = Vec::all(-0x1.715476p+0f * top);
-  const __m512i high = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
-  Vec even = Vec::zero(), odd = Vec::zero();
-  for (int64_t t = 0; t < covered; t += kTileTokens) {
-    const Vec first = power_of_two(fma(Vec::load(scores + t), log2e, highest));
-    const Vec second = power_of_two(fma(Vec::load(scores + t + 16), log2e, highest));
-    const auto both = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second.v, first.v));
-    _mm512_storeu_si512(reinterpret_cast<BFloat16*>(scores) + t, both);
-    even = even + Vec{_mm512_castsi512_ps(_mm512_slli_epi32(both, 16))};
-    odd = odd + Vec{_mm512_castsi512_ps(_mm512_and_si512(both, high))};
-  }
-  return sum(even + odd);
-}
-
-// As weigh(), for the row of scores of query q, in bfloat16 and in whole tiles.
-void weigh_pairs(const Attend& job, float* scores, int64_t q, int64_t first, int64_t tokens) {
-  const int64_t covered = up_to(tokens, kTileTokens);
-  const float before = job.part.largest[q], now = settle_scores(job, scores, q, first, tokens, covered);
-  if (now == kNothing) {
-    __builtin_memset(scores, 0, static_cast<size_t>(covered) * sizeof(BFloat16));
-    return;
-  }
-  take_in(job, q, before, now, put_pair_weights(scores, covered, now));
-}
-
 // ---- values ----
 
 // The values of a block one after the other, with zeros in slots that were never written, up to a whole tile.
@@ -148,7 +106,7 @@ const std::byte* joined_values(const Attend& job, const std::byte* const* keys, 
   const int64_t row = job.dim * 4, page = kPageTokens / 2 * row, count = (tokens + kPageTokens - 1) / kPageTokens;
   auto* values = reinterpret_cast<std::byte*>(job.pages);
   for (int64_t p = 0; p < count; p++) __builtin_memcpy(values + p * page, keys[p] + page, static_cast<size_t>(page));
-  const int64_t begin = (tokens + 1) / 2 * row, end = up_to(tokens, kTileTokens) / 2 * row;
+  const int64_t begin = (tokens + 1) / 2 * row, end = up_to(tokens, kPairTokens) / 2 * row;
   __builtin_memset(values + begin, 0, static_cast<size_t>(end - begin));
   if (tokens % 2 != 0) {
     auto* last = reinterpret_cast<BFloat16*>(values + begin - row);
@@ -167,7 +125,7 @@ void mix_four_columns(const float* weights, const std::byte* values, int64_t tok
   _tile_loadd(1, mixed[1], stride);
   _tile_loadd(2, mixed[2], stride);
   _tile_loadd(3, mixed[3], stride);
-  for (int64_t t = 0; t < tokens; t += kTileTokens) {
+  for (int64_t t = 0; t < tokens; t += kPairTokens) {
     const int64_t place = t / 2 * stride;
     _tile_loadd(4, reinterpret_cast<const BFloat16*>(weights) + t, kScoreRow);
     _tile_loadd(5, columns[0] + place, stride);
@@ -196,7 +154,7 @@ void mix_two_columns(const float* weights, const std::byte* values, int64_t toke
   _tile_loadd(1, mixed[1], stride);
   _tile_loadd(2, mixed[0] + kTileRows * dim, stride);
   _tile_loadd(3, mixed[1] + kTileRows * dim, stride);
-  for (int64_t t = 0; t < tokens; t += kTileTokens) {
+  for (int64_t t = 0; t < tokens; t += kPairTokens) {
     const int64_t place = t / 2 * stride;
     _tile_loadd(4, upper + t, kScoreRow);
     _tile_loadd(5, lower + t, kScoreRow);
@@ -233,6 +191,6 @@ void attend_tiles(const Attend& job, int64_t first, int64_t tokens, const std::b
     const int64_t left = job.num_queries() - q, rows = left < 2 * kTileRows ? left : 2 * kTileRows;
     score_tiles(job, q, rows, keys, (tokens + kPageTokens - 1) / kPageTokens);
     for (int64_t r = 0; r < rows; r++) weigh_pairs(job, job.scores + r * kBlockTokens, q + r, first, tokens);
-    mix_tiles(job, q, rows, values, up_to(tokens, kTileTokens));
+    mix_tiles(job, q, rows, values, up_to(tokens, kPairTokens));
   }
 }

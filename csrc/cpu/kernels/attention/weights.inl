@@ -6,6 +6,15 @@ constexpr int64_t kBlockTokens = 128;
 constexpr int64_t kBlockPages = kBlockTokens / kPageTokens;
 constexpr float kNothing = -__builtin_inff();  // the largest score of a row without visible keys
 
+// True if AMX computes scores and outputs.
+[[maybe_unused]] bool in_tiles(const CoreShape& shape) {
+#ifdef __AMX_BF16__
+  return shape.kv == CORE_KV_BFLOAT16 && shape.head_dim >= 32;
+#endif
+  (void)shape;
+  return false;
+}
+
 // Running state of rows: the weighted values, and the largest score and the sum of weights of each.
 struct Partial {
   float* mixed;    // [queries][head_dim]
@@ -25,8 +34,8 @@ struct Attend {
   int64_t count;     // rows
   int64_t row;       // of the batch
   float* queries;    // [count * group][dim], scaled
-  BFloat16* pairs;   // the same in bfloat16 for AMX tiles; null without AMX
-  float* scores;     // [count * group][kBlockTokens]; weights of tiles in bfloat16 begin where a row does
+  BFloat16* pairs;   // the same in bfloat16, if products are of pairs
+  float* scores;     // [queries at once][kBlockTokens]; weights in bfloat16 begin where a row does
   float* pages;      // scratch for a block of pages in float32
   Partial part, whole;
 
@@ -102,8 +111,7 @@ void take_in(const Attend& job, int64_t q, float before, float now, float total)
 }
 
 // Turn the scores of `tokens` positions from `first` on into weights, and update the running state of the part.
-void weigh(const Attend& job, int64_t q, int64_t first, int64_t tokens) {
-  float* scores = job.scores + q * kBlockTokens;
+void weigh_floats(const Attend& job, float* scores, int64_t q, int64_t first, int64_t tokens) {
   const int64_t covered = up_to(tokens, kPageTokens);
   const float before = job.part.largest[q], now = settle_scores(job, scores, q, first, tokens, covered);
   if (now == kNothing) {
