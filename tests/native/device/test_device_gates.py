@@ -1,31 +1,16 @@
 """Gates, sums and gathered rows of devices."""
 
-import ctypes
-
 import pytest
 import torch
 from headrace_engine.native import Dtype, Gate, Native
 from headrace_engine.native.abi import GatedRows, GatherRows, RowCodes, ScaledSums
-from native.buffers import TORCH, Output, shifted, stream_of
-from native.device.device_rows import Codes
+from native.buffers import Output
+from native.device.device_rows import Codes, every_code, every_dtype, launch, random, shapes
 from torch import Tensor
 
-SHAPES = [(1, 1), (3, 7), (2, 64), (5, 576), (2, 1001), (2, 5000)]
 LIMITS = {Dtype.FLOAT32: 2e-6, Dtype.BFLOAT16: 4e-3, Dtype.FLOAT16: 5e-4}
 
-every_dtype = pytest.mark.parametrize("dtype", list(Dtype), ids=lambda dtype: dtype.name.lower())
-every_code = pytest.mark.parametrize("codes", list(RowCodes), ids=lambda codes: codes.name.lower())
 every_gate = pytest.mark.parametrize("gate", list(Gate), ids=lambda gate: gate.name.lower())
-shapes = pytest.mark.parametrize(("rows", "width"), SHAPES)
-
-
-def random(rows: int, width: int, dtype: Dtype, device: Native, shift: int = 0) -> Tensor:
-    values = torch.randn((rows, width)).to(TORCH[dtype]).to(device.device)
-    return shifted(values, shift) if shift else values
-
-
-def launch(device: Native, op: str, args: ctypes.Structure) -> None:
-    device.launch(op, args, stream_of(device))
 
 
 def exact_gate(gate: Gate, x: Tensor, up: Tensor) -> Tensor:

@@ -8,25 +8,11 @@ import pytest
 import torch
 from headrace_engine.native import Code, Dtype, Native, NativeError
 from headrace_engine.native.abi import GatedRows, GatherRows, QuantizeRows, RmsNormCodes, RowCodes, ScaledSums
-from native.buffers import TORCH, Output, shifted, stream_of
-from native.device.device_rows import CODE_TYPES, MOST, Codes
+from native.buffers import TORCH, Output
+from native.device.device_rows import CODE_TYPES, MOST, Codes, every_code, every_dtype, launch, random, shapes
 from torch import Tensor
 
 EPS = 1e-5
-SHAPES = [(1, 1), (3, 7), (2, 64), (5, 576), (2, 1001), (2, 5000)]
-
-every_dtype = pytest.mark.parametrize("dtype", list(Dtype), ids=lambda dtype: dtype.name.lower())
-every_code = pytest.mark.parametrize("codes", list(RowCodes), ids=lambda codes: codes.name.lower())
-shapes = pytest.mark.parametrize(("rows", "width"), SHAPES)
-
-
-def random(rows: int, width: int, dtype: Dtype, device: Native, shift: int = 0) -> Tensor:
-    values = torch.randn((rows, width)).to(TORCH[dtype]).to(device.device)
-    return shifted(values, shift) if shift else values
-
-
-def launch(device: Native, op: str, args: ctypes.Structure) -> None:
-    device.launch(op, args, stream_of(device))
 
 
 def quantize(device: Native, x: Tensor, dtype: Dtype, codes: RowCodes) -> Codes:

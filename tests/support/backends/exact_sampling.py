@@ -44,3 +44,14 @@ def assert_drawn_as_often(ids: ArrayLike, exact: NDArray[np.float64]) -> None:
     shares = np.bincount(np.asarray(ids), minlength=len(exact)) / DRAWS
     assert set(np.flatnonzero(shares)) <= set(np.flatnonzero(exact))
     assert abs(shares - exact).sum() / 2 < FARTHEST
+
+
+def philox_on_integers(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, int, int, int]:
+    """Return the words of Philox4x32-10, computed with integers that do not overflow."""
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(10):
+        p0, p1 = 0xD2511F53 * c0, 0xCD9E8D57 * c2
+        c0, c1, c2, c3 = (p1 >> 32) ^ c1 ^ k0, p1 % 2**32, (p0 >> 32) ^ c3 ^ k1, p0 % 2**32
+        k0, k1 = (k0 + 0x9E3779B9) % 2**32, (k1 + 0xBB67AE85) % 2**32
+    return c0, c1, c2, c3

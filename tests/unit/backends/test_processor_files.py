@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,24 +10,14 @@ import pytest
 from headrace_engine.backends.cpu import make_runner as make_cpu
 from headrace_engine.backends.torch import make_runner as make_torch
 from headrace_engine.commands import CorePlan, ProcessorFile
-from headrace_engine.config import ComputeDtype
-from headrace_engine.core.runner import Processing, Runner, Sampled, SequenceStep
+from headrace_engine.core.runner import Runner
 from headrace_engine.errors import BadProcessor
 from headrace_engine.generation_config import LogitsProcessor
-from headrace_engine.sampling_params import SamplingParams
-from support.backends.runners import plan_for, ready, silent
+from support.backends.runners import ready, silent
 from unit.backends.processes import (
     PROCESSES,
 )
-
-PROMPT = [3, 90, 41, 7, 7, 260, 18]
-GREEDY = SamplingParams(temperature=0, logprobs=True, top_logprobs=3)
-FILES = tuple(ProcessorFile(name) for name in PROCESSES)
-
-
-def plan(tiny_llama: Path, **changes) -> CorePlan:
-    sizes = {"max_batch": 8, "max_length": 128, "max_prefill_tokens": 64, "num_blocks": 32}
-    return plan_for(tiny_llama, dtype=ComputeDtype.FLOAT32, **{**sizes, "logits_processors": FILES, **changes})
+from unit.backends.processor_rows import PROMPT, one, plan, processing, row
 
 
 @pytest.fixture(scope="module", params=[make_cpu, make_torch], ids=["cpu", "torch"])
@@ -36,20 +25,6 @@ def runner(request, tiny_llama) -> Iterator[Runner]:
     runner = ready(request.param(plan(tiny_llama), PROCESSES))
     yield runner
     runner.close()
-
-
-def processing(*calls: str | LogitsProcessor, ids=PROMPT) -> Processing:
-    chosen = [call if isinstance(call, LogitsProcessor) else LogitsProcessor(call) for call in calls]
-    return Processing(chosen, array("i", ids))
-
-
-def row(block=0, sampling=GREEDY, **fields) -> SequenceStep:
-    return SequenceStep(PROMPT, 0, (block,), sampling, **fields)
-
-
-def one(runner: Runner, step: SequenceStep) -> Sampled:
-    (sampled,) = runner.run([step])
-    return sampled
 
 
 def written(folder: Path, name: str, text: str) -> ProcessorFile:

@@ -6,7 +6,6 @@ import math
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,31 +14,23 @@ from headrace_engine.backends.changed_row import allowed_bits, changed_row
 from headrace_engine.backends.cpu import make_runner as make_cpu
 from headrace_engine.backends.torch import make_runner as make_torch
 from headrace_engine.backends.torch.sampling.logits import changed_logits
-from headrace_engine.commands import CorePlan, ProcessorFile
-from headrace_engine.config import ComputeDtype
-from headrace_engine.core.runner import LogitChanges, Processing, Runner, Sampled, SequenceStep
+from headrace_engine.commands import CorePlan
+from headrace_engine.core.runner import LogitChanges, Runner, Sampled, SequenceStep
 from headrace_engine.generation_config import LogitsProcessor
 from headrace_engine.native import allocations, load
 from headrace_engine.sampling_params import SamplingParams
 from support.backends.logit_processors import CASES, VOCAB, random_history, ruled_step
-from support.backends.runners import plan_for, ready
+from support.backends.runners import ready
 from unit.backends.processes import (
     PROCESSES,
 )
+from unit.backends.processor_rows import GREEDY, PROMPT, one, plan, processing, row
 
-PROMPT = [3, 90, 41, 7, 7, 260, 18]
-GREEDY = SamplingParams(temperature=0, logprobs=True, top_logprobs=3)
 SAMPLINGS = [
     GREEDY,
     SamplingParams(temperature=0.9, seed=7, logprobs=True),
     SamplingParams(temperature=1.4, seed=8, top_k=40, top_p=0.9, min_p=0.01, top_logprobs=2),
 ]
-FILES = tuple(ProcessorFile(name) for name in PROCESSES)
-
-
-def plan(tiny_llama: Path, **changes) -> CorePlan:
-    sizes = {"max_batch": 8, "max_length": 128, "max_prefill_tokens": 64, "num_blocks": 32}
-    return plan_for(tiny_llama, dtype=ComputeDtype.FLOAT32, **{**sizes, "logits_processors": FILES, **changes})
 
 
 @pytest.fixture(scope="module", params=[make_cpu, make_torch], ids=["cpu", "torch"])
@@ -49,22 +40,8 @@ def runner(request, tiny_llama) -> Iterator[Runner]:
     runner.close()
 
 
-def processing(*calls: str | LogitsProcessor, ids=PROMPT) -> Processing:
-    chosen = [call if isinstance(call, LogitsProcessor) else LogitsProcessor(call) for call in calls]
-    return Processing(chosen, array("i", ids))
-
-
-def row(block=0, sampling=GREEDY, **fields) -> SequenceStep:
-    return SequenceStep(PROMPT, 0, (block,), sampling, **fields)
-
-
 def boosted(token_id: int, by: float) -> LogitsProcessor:
     return LogitsProcessor("raise_one", (token_id, by))
-
-
-def one(runner: Runner, step: SequenceStep) -> Sampled:
-    (sampled,) = runner.run([step])
-    return sampled
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

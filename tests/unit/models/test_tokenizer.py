@@ -9,43 +9,21 @@ from typing import Any
 
 import pytest
 from headrace_engine.errors import BadModel, InvalidArgument
-from headrace_engine.models.catalogue import open_model
-from headrace_engine.models.tokenizer import TokenizerBundle, load_tokenizer
+from headrace_engine.models.tokenizer import TokenizerBundle
 from hypothesis import given
 from hypothesis import strategies as st
 from support.models.damage import edit_json
-from support.models.tiny_gguf import sentencepiece_keys, write_gguf
+from support.models.tiny_gguf import write_gguf
 from support.models.tiny_tokenizer import CHAT_TEMPLATE, SPECIAL_TOKENS, tiny_vocabulary
-from unit.models.conftest import Copy
+from unit.models.conftest import Copy, load
 
 CORPUS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("smollm2_ids.json").read_text(encoding="utf-8"))
 """Texts with the ids that SmolLM2's own tokenizer gives: its digits are split before GPT-2's pattern is applied."""
 TEXTS: list[str] = [entry["text"] for entry in CORPUS]
 
 
-def load(path: Path) -> TokenizerBundle:
-    return load_tokenizer(open_model(str(path)))
-
-
 def text_of(bundle: TokenizerBundle, ids: list[int]) -> str:
     return b"".join(map(bundle.token_bytes, ids)).decode()
-
-
-@pytest.fixture(scope="module")
-def smol(smollm2: Path) -> TokenizerBundle:
-    return load(smollm2)
-
-
-@pytest.fixture(scope="module")
-def tiny(llama: Path) -> TokenizerBundle:
-    return load(llama)
-
-
-@pytest.fixture(scope="module")
-def sentencepiece_gguf(tmp_path_factory: pytest.TempPathFactory, llama: Path) -> Path:
-    """A GGUF file with a SentencePiece vocabulary that falls back to bytes."""
-    path = tmp_path_factory.mktemp("sentencepiece") / "model.gguf"
-    return write_gguf(path, llama, metadata=sentencepiece_keys(384))
 
 
 class TestSmolLM2:

@@ -9,30 +9,9 @@ import pytest
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.tokenizer import TokenizerBundle, load_tokenizer
 from support.models.damage import edit_json
-from support.models.tiny_gguf import sentencepiece_keys, write_gguf
+from support.models.tiny_gguf import write_gguf
 from support.models.tiny_tokenizer import tiny_tokenizer
-from unit.models.conftest import Copy
-
-
-def load(path: Path) -> TokenizerBundle:
-    return load_tokenizer(open_model(str(path)))
-
-
-@pytest.fixture(scope="module")
-def smol(smollm2: Path) -> TokenizerBundle:
-    return load(smollm2)
-
-
-@pytest.fixture(scope="module")
-def tiny(llama: Path) -> TokenizerBundle:
-    return load(llama)
-
-
-@pytest.fixture(scope="module")
-def sentencepiece_gguf(tmp_path_factory: pytest.TempPathFactory, llama: Path) -> Path:
-    """A GGUF file with a SentencePiece vocabulary that falls back to bytes."""
-    path = tmp_path_factory.mktemp("sentencepiece") / "model.gguf"
-    return write_gguf(path, llama, metadata=sentencepiece_keys(384))
+from unit.models.conftest import Copy, load
 
 
 class TestEnds:

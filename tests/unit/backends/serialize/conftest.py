@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from headrace_engine.backends.cpu.weights.storage import Storage
 from headrace_engine.backends.serialize.writer import serialize
 from headrace_engine.config import ComputeDtype, WeightQuant
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.files import ModelFiles
+from headrace_engine.models.weights import read_tensor
 from support.models.tiny_models import make_tiny_qwen2
 
 CODED = {"INT8": Storage(ComputeDtype.AUTO, WeightQuant.INT8), "INT4": Storage(ComputeDtype.AUTO, WeightQuant.INT4, 32)}
@@ -36,3 +39,16 @@ def write(files: ModelFiles, folder: Path, storage: Storage, **options: Any) -> 
     was = serialize(files, folder, "m", storage, progress=lambda _, *counts: done.append(counts), **options)
     assert not was or (done[0][0], done[-1]) == (0, (files.weight_bytes, files.weight_bytes))
     return was
+
+
+CPU = torch.device("cpu")
+
+
+def values(files: ModelFiles, dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
+    return {name: read_tensor(info, dtype, CPU) for name, info in files.tensors.items()}
+
+
+@pytest.fixture
+def copy(written: Path, tmp_path: Path) -> Path:
+    shutil.copytree(written, tmp_path / "copy")
+    return tmp_path / "copy"

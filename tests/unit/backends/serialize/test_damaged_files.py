@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from headrace_engine.backends.serialize.container import Container
 from headrace_engine.config import ModelFormat
 from headrace_engine.errors import BadModel
@@ -21,21 +20,8 @@ from headrace_engine.models.files import ModelFiles
 from headrace_engine.models.loaders.archive import read_entry
 from headrace_engine.models.loaders.headrace import LONGEST_ENTRY, MOST_BYTES
 from headrace_engine.models.loaders.safetensors import read_header
-from headrace_engine.models.weights import read_tensor
 from support.models.damage import edit_header, overwrite, refusal
-from unit.backends.serialize.conftest import CODED, write
-
-CPU = torch.device("cpu")
-
-
-@pytest.fixture
-def copy(written: Path, tmp_path: Path) -> Path:
-    shutil.copytree(written, tmp_path / "copy")
-    return tmp_path / "copy"
-
-
-def values(files: ModelFiles, dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
-    return {name: read_tensor(info, dtype, CPU) for name, info in files.tensors.items()}
+from unit.backends.serialize.conftest import CODED, values, write
 
 
 def fails(folder: Path) -> str:

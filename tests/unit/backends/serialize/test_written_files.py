@@ -22,25 +22,13 @@ from headrace_engine.models.files import ModelFiles
 from headrace_engine.models.mapped import map_tensor
 from headrace_engine.models.quantized_rows import GROUPS, QuantizedType, quantized_type
 from headrace_engine.models.tokenizer import load_tokenizer
-from headrace_engine.models.weights import read_tensor
 from headrace_engine.native import Format
 from support.models.damage import cut_end, overwrite
 from support.models.quantized_checkpoints import SCHEMES, write_quantized
 from support.models.tiny_models import FAMILIES, make_tiny_family, make_tiny_gguf
-from unit.backends.serialize.conftest import CODED, write
+from unit.backends.serialize.conftest import CODED, values, write
 
 AS_IS = Storage(ComputeDtype.AUTO)
-CPU = torch.device("cpu")
-
-
-@pytest.fixture
-def copy(written: Path, tmp_path: Path) -> Path:
-    shutil.copytree(written, tmp_path / "copy")
-    return tmp_path / "copy"
-
-
-def values(files: ModelFiles, dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
-    return {name: read_tensor(info, dtype, CPU) for name, info in files.tensors.items()}
 
 
 @pytest.mark.parametrize("scheme", ["gptq", "gptq 8 bits asymmetric", "awq"])

@@ -12,7 +12,13 @@ import torch
 from headrace_engine.backends.torch.sampling.sampler import sample
 from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.sampling_params import SamplingParams
-from support.backends.exact_sampling import COMBINATIONS, DRAWS, assert_drawn_as_often, exact_probabilities
+from support.backends.exact_sampling import (
+    COMBINATIONS,
+    DRAWS,
+    assert_drawn_as_often,
+    exact_probabilities,
+    philox_on_integers,
+)
 
 VOCAB = 12
 LOGITS = torch.randn(VOCAB, generator=torch.Generator().manual_seed(5)) * 1.5
@@ -41,22 +47,12 @@ def test_ids_come_as_often_as_their_probability(sampling):
 
 def test_the_score_is_the_logit_with_the_noise_of_philox():
     """The formula in plain Python, whose integers do not overflow."""
-
-    def philox_word(counter, key):
-        c0, c1, c2, c3 = counter
-        k0, k1 = key
-        for _ in range(10):
-            p0, p1 = 0xD2511F53 * c0, 0xCD9E8D57 * c2
-            c0, c1, c2, c3 = (p1 >> 32) ^ c1 ^ k0, p1 % 2**32, (p0 >> 32) ^ c3 ^ k1, p0 % 2**32
-            k0, k1 = (k0 + 0x9E3779B9) % 2**32, (k1 + 0xBB67AE85) % 2**32
-        return c0
-
     seed, position, index = 0xFEDCBA9876543210, 70_000, 3
     for start in range(50):
         logits = torch.roll(LOGITS, start)
         scores = []
         for token_id, logit in enumerate(logits.tolist()):
-            word = philox_word((position + start, token_id, index, 0), (seed % 2**32, seed >> 32))
+            word, *_ = philox_on_integers((position + start, token_id, index, 0), (seed % 2**32, seed >> 32))
             v = float((Fraction(word) + Fraction(1, 2)) / 2**32)
             scores.append(logit / 0.75 - math.log(-math.log1p(-v)))
         best = max(range(VOCAB), key=scores.__getitem__)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -16,12 +15,8 @@ from headrace_engine.request_types import Chat, ChatMessage, ToolCall
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.models.tiny_tokenizer import CHAT_TEMPLATE
+from unit.engine.chat.templates import HELLO, PARTS, TRIMMING, refused, render
 
-HELLO = ChatMessage("user", "Hello!")
-TRIMMING = (
-    "{{ bos_token }}{%- for message in messages %}[{{ message.role }}] {{ message.content | trim }}\n{% endfor -%}"
-    "{% if add_generation_prompt %}[assistant] {% endif %}"
-)
 TOOLS = (
     "{% if tools %}{% for tool in tools %}{{ tool | tojson(indent=2) }}\n{% endfor %}{% endif %}"
     "{% for message in messages %}{{ message.role }}:"
@@ -29,20 +24,6 @@ TOOLS = (
     "{{ call.function.arguments | tojson }}{% if loop.index > 5 %}{% break %}{% endif %}{% endfor %}{% endif %}"
     "{% generation %}{{ message.content }}{% endgeneration %}|{% endfor %}"
 )
-PARTS = (
-    "{% for message in messages %}{% if message.content is string %}{{ message.content }}{% else %}"
-    "{% for part in message.content %}<{{ part.type }}>{{ part.text }}{% endfor %}{% endif %}{% endfor %}"
-)
-
-
-def render(source: str, chat: Chat, variables: Mapping[str, str] | None = None) -> str:
-    return ChatTemplate(source, variables or {"bos_token": "<s>"}).render(chat).text
-
-
-def refused(source: str, chat: Chat, shield: Shield | None = None) -> InvalidArgument:
-    with pytest.raises(InvalidArgument) as caught:
-        ChatTemplate(source, {}).render(chat, shield)
-    return caught.value
 
 
 def by_transformers(source: str, messages: list[dict[str, Any]], **options: Any) -> str:

@@ -3,29 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from headrace_engine.engine.chat.renderer import Renderer
 from headrace_engine.engine.chat.template import MAX_REASON
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.request_types import Chat, ChatMessage, ToolCall
 from support.models.tiny_tokenizer import CHAT_TEMPLATE
+from unit.engine.chat.renderers import BOMB, HELLO, refused, render, renderer
 
-HELLO = Chat((ChatMessage("user", "Hello!"),))
-BOMB = "{% if messages[0].content == 'bomb' %}{{ BOMB }}{% else %}{{ messages[0].content }}{% endif %}"
 LOOPS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
-
-
-def renderer(source: str, with_tools: str | None = None, field: str = "chat") -> Renderer:
-    return Renderer(source, with_tools, {"bos_token": "<s>"}, ("<s>", "<|im_end|>"), field)
-
-
-def render(by: Renderer, chat: Chat = HELLO, max_bytes: int = 10_000) -> list[tuple[str, bool]]:
-    return list(by.render(chat, max_bytes, 1000).pieces)
-
-
-def refused(by: Renderer, chat: Chat = HELLO, max_bytes: int = 10_000) -> InvalidArgument:
-    with pytest.raises(InvalidArgument) as caught:
-        render(by, chat, max_bytes)
-    return caught.value
 
 
 def test_a_chat_comes_in_the_pieces_that_a_shield_makes_of_it() -> None:

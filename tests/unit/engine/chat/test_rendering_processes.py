@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from headrace_engine.engine.chat import frames as rendering_messages
-from headrace_engine.engine.chat.renderer import Renderer
 from headrace_engine.engine.work import side_process, side_worker
 from headrace_engine.errors import InvalidArgument, Unavailable
 from headrace_engine.request_types import Chat, ChatMessage
@@ -19,23 +18,7 @@ from support.engine.rig import NAME, Rig
 from support.logged import logged
 from support.models.tiny_tokenizer import CHAT_TEMPLATE
 from unit.engine.chat.conftest import Program
-
-HELLO = Chat((ChatMessage("user", "Hello!"),))
-BOMB = "{% if messages[0].content == 'bomb' %}{{ BOMB }}{% else %}{{ messages[0].content }}{% endif %}"
-
-
-def renderer(source: str, with_tools: str | None = None, field: str = "chat") -> Renderer:
-    return Renderer(source, with_tools, {"bos_token": "<s>"}, ("<s>", "<|im_end|>"), field)
-
-
-def render(by: Renderer, chat: Chat = HELLO, max_bytes: int = 10_000) -> list[tuple[str, bool]]:
-    return list(by.render(chat, max_bytes, 1000).pieces)
-
-
-def refused(by: Renderer, chat: Chat = HELLO, max_bytes: int = 10_000) -> InvalidArgument:
-    with pytest.raises(InvalidArgument) as caught:
-        render(by, chat, max_bytes)
-    return caught.value
+from unit.engine.chat.renderers import BOMB, HELLO, refused, render, renderer
 
 
 def children() -> set[int]:

@@ -12,19 +12,7 @@ from headrace_engine.engine.models.state_store import FILE
 from headrace_engine.errors import BadModel, InvalidArgument
 from headrace_engine.model_types import ModelState
 from support.engine.rig import NAME, Rig
-from unit.engine.models.restarts import rest
-
-
-def saved(folder: Path) -> dict[str, str]:
-    """Wanted states by name, as they are on disk."""
-    entries = json.loads((folder / FILE).read_text(encoding="utf-8"))
-    return {entry["config"]["model_name"]: entry["wanted"] for entry in entries}
-
-
-async def restart(rig: Rig, folder: Path, **options: Any) -> None:
-    """The engine goes away, and another one comes up with the same folder."""
-    await rig.engine.close()
-    await rig.new_engine(state_dir=folder, **options).start()
+from unit.engine.models.restarts import rest, restart, saved
 
 
 async def keep_as_older_builds_did(rig: Rig, folder: Path) -> None:

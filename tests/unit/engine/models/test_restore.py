@@ -18,19 +18,7 @@ from headrace_engine.model_types import ModelState
 from support.clocks.waiting import LIMIT
 from support.engine.rig import NAME, Rig
 from support.logged import logged
-from unit.engine.models.restarts import rest
-
-
-def saved(folder: Path) -> dict[str, str]:
-    """Wanted states by name, as they are on disk."""
-    entries = json.loads((folder / FILE).read_text(encoding="utf-8"))
-    return {entry["config"]["model_name"]: entry["wanted"] for entry in entries}
-
-
-async def restart(rig: Rig, folder: Path, **options: Any) -> None:
-    """The engine goes away, and another one comes up with the same folder."""
-    await rig.engine.close()
-    await rig.new_engine(state_dir=folder, **options).start()
+from unit.engine.models.restarts import rest, restart, saved
 
 
 async def test_models_return_to_their_wanted_states(rig: Rig, tmp_path: Path) -> None:

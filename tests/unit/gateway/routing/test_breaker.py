@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 from headrace_gateway.engines.breaker import FAILURES, FIRST_PAUSE, LONGEST_PAUSE, Breaker
-
-
-class Now:
-    """A clock that the test sets."""
-
-    seconds = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
+from support.clocks.settable import Now
 
 
 def test_failures_in_a_row_open_it_and_one_success_closes_it() -> None:

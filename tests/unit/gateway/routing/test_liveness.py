@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace_gateway.engines.liveness import LOST_SECONDS, START_SECONDS, Liveness
+from support.clocks.settable import Now
 
 
 class Call:
@@ -12,15 +13,6 @@ class Call:
 
     def cancel(self) -> None:
         self.cancelled = True
-
-
-class Now:
-    """A clock that the test sets."""
-
-    seconds = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
 
 
 def test_a_wait_is_given_up_after_its_own_time_of_silence() -> None:

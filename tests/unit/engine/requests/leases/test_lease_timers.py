@@ -12,21 +12,8 @@ from headrace_engine.engine.cores.model_core import ModelCore
 from headrace_engine.engine.requests.leases import Leases
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import GenerationConfig
-from headrace_engine.request_types import RequestView
-from headrace_engine.result_types import SequenceView
-from support.engine.lease_rig import ended
+from support.engine.lease_rig import alone, ended
 from support.engine.rig import Rig
-
-
-def listed(rig: Rig) -> list[RequestView]:
-    """All requests, without being there for any."""
-    return rig.engine.list_requests("")[0]
-
-
-def alone(rig: Rig) -> SequenceView:
-    """The one sequence there is, as ListRequests tells it."""
-    (view,) = listed(rig)
-    return view.sequences[0]
 
 
 def leases(rig: Rig) -> Leases:

@@ -8,22 +8,11 @@ from contextlib import aclosing
 import pytest
 from headrace_engine.config import Lease
 from headrace_engine.errors import NotFound
-from headrace_engine.request_types import Pooling, RequestView
-from headrace_engine.result_types import FinishReason, GenerateStatus, SequenceView
+from headrace_engine.request_types import Pooling
+from headrace_engine.result_types import FinishReason, GenerateStatus
 from support.clocks.clock import settle
-from support.engine.lease_rig import ended
+from support.engine.lease_rig import alone, ended, listed
 from support.engine.rig import Rig
-
-
-def listed(rig: Rig) -> list[RequestView]:
-    """All requests, without being there for any."""
-    return rig.engine.list_requests("")[0]
-
-
-def alone(rig: Rig) -> SequenceView:
-    """The one sequence there is, as ListRequests tells it."""
-    (view,) = listed(rig)
-    return view.sequences[0]
 
 
 class TestRunning:
