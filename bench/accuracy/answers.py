@@ -24,13 +24,12 @@ from typing import Any
 
 import torch
 from headrace_engine.config import ComputeDtype, KvCacheMode
-from headrace_engine.models.catalogue import open_model
-from headrace_engine.models.tokenizer import load_tokenizer
 from support.backends.cpu_sequences import CpuLanes, cpu_model
 from support.backends.torch_sequences import Lane, Lanes, load
-from support.models.text_accuracy import MOST_ROWS, TEXT, smollm2
+from support.models.text_accuracy import MOST_ROWS, smollm2
 from torch import Tensor
 
+from bench.accuracy.conversations import conversations
 from bench.common.page import ANSWERS, RESULTS, measurement
 
 ANSWER = 48
@@ -40,32 +39,7 @@ _LENGTH = 4096
 _TOKENS = 12_288
 _BLOCK = 16
 _CHUNK = 512
-_SYSTEM = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
 _JSON = RESULTS / "answers.json"
-
-QUESTIONS = (
-    "What is the channel called, and what is it for?",
-    "How many floors does the mill have, and what stands at the upper end of the channel?",
-    "Who looks after the mill today, and when can it be seen?",
-    "Sum up the text in three sentences.",
-)
-TALKS = (
-    (
-        "My name is Ada and I bake bread. What should I know about flour?",
-        "Which of these matters most for a loaf of rye?",
-        "How long should the dough rest?",
-        "And how hot should the oven be?",
-        "What was my name, and what do I do?",
-    ),
-    (
-        "Tell me about rivers.",
-        "Why do they bend?",
-        "What is a weir?",
-        "Could one build a mill there?",
-        "Write a short poem about what we talked about.",
-    ),
-)
-"""Messages of the user at each turn."""
 
 WAYS: Sequence[tuple[str, KvCacheMode]] = (
     ("cpu", KvCacheMode.DEFAULT),
@@ -222,20 +196,6 @@ def nearness(reader: Reader, talks: Sequence[Sequence[Turn]], *, own: bool) -> N
         cosine=torch.nn.functional.cosine_similarity(logits, reference).median().item(),
         alike=median(alike) if own else None,
     )
-
-
-def conversations(path: Path) -> tuple[list[list[list[int]]], list[list[list[int]]]]:
-    """Return the ids of the messages of each turn: about the text, and in talks."""
-    tokenizer = load_tokenizer(open_model(str(path))).tokenizer
-    text = TEXT.read_text("utf-8")
-
-    def ids(words: str, number: int) -> list[int]:
-        before = "<|im_end|>\n" if number else _SYSTEM
-        whole = f"{before}<|im_start|>user\n{words}<|im_end|>\n<|im_start|>assistant\n"
-        return list(tokenizer.encode(whole, add_special_tokens=False).ids)
-
-    long = [[ids(f"{text}\n\n{question}", 0)] for question in QUESTIONS]
-    return long, [[ids(words, number) for number, words in enumerate(talk)] for talk in TALKS]
 
 
 def _new_tokens(asked: Sequence[Sequence[int]]) -> int:

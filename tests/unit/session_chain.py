@@ -14,7 +14,7 @@ from headrace._streaming.recovery import Recovery
 from headrace._streaming.session import ClientSession
 from headrace_engine.service.convert.session import apply, session_response
 from headrace_gateway import status
-from headrace_gateway.forwarding.routing import Handle
+from headrace_gateway.forwarding.handles import Handle
 from headrace_gateway.sessions.client_channels import ClientChannels
 from headrace_gateway.sessions.limits import SessionLimits
 from headrace_gateway.sessions.upstream_channels import UpstreamChannels

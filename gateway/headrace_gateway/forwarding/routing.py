@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
-from functools import partial
 from typing import TypeVar
 
 import grpc
 import structlog
 
-from headrace_gateway import status
 from headrace_gateway.engines.engine import Engine
 from headrace_gateway.engines.pool import EnginePool
-from headrace_gateway.engines.prefixes import RECENT_SECONDS, PromptKeys
+from headrace_gateway.engines.prefixes import PromptKeys
 from headrace_gateway.forwarding.absence import no_engine_for
+from headrace_gateway.forwarding.handles import Handle, is_handle
 from headrace_gateway.forwarding.processors import processing
+from headrace_gateway.forwarding.ranking import Wanted, rank, with_prefix
 from headrace_gateway.status import CallError
 
 T = TypeVar("T")
@@ -44,9 +42,6 @@ OWNER_LIMIT = "limit"
 _NO_TOKENIZER = frozenset({"UNKNOWN_MODEL", "MODEL_NOT_RUNNING", "MODEL_STARTING"})
 """Reasons of an engine that has no tokenizer of the model at the moment."""
 
-ALLOWANCE = 2
-"""Requests that an engine with the beginning of a prompt may have more than the least loaded one."""
-
 _FAULTS = frozenset({"ENGINE_FAULT", "ENGINE_UNREACHABLE"})
 """Reasons that speak against an engine."""
 
@@ -56,38 +51,6 @@ _OVERLOAD = (
     grpc.StatusCode.DEADLINE_EXCEEDED,
 )
 """Codes of load-related refusals, in order of preference when one is returned."""
-
-
-@dataclass(frozen=True)
-class Handle:
-    """The parts of a handle "engine/instance/id".
-
-    Attributes:
-        engine: name of the engine in the gateway's list.
-        instance: id of the engine's run that has the request.
-        id: id of the request within that run.
-    """
-
-    engine: str
-    instance: str
-    id: str
-
-    @classmethod
-    def parse(cls, text: str) -> Handle:
-        """Parse a handle.
-
-        Raises:
-            CallError: UNKNOWN_REQUEST if it does not have three parts.
-        """
-        if not is_handle(text):
-            raise status.unknown_request(text)
-        return cls(*text.split("/"))
-
-
-def is_handle(text: str) -> bool:
-    """True if a text has the three parts of a handle."""
-    parts = text.split("/")
-    return len(parts) == 3 and all(parts)
 
 
 class Router:
@@ -149,7 +112,7 @@ class Router:
         """
         refusals: list[CallError] = []
         tried: set[Engine] = set()
-        wanted = _Wanted(model_name, key, processors, prompt if self._affinity and not key else ())
+        wanted = Wanted(model_name, key, processors, prompt if self._affinity and not key else ())
         while (engine := await self._choose(wanted, tried)) is not None:
             tried.add(engine)
             engine.breaker.trying()
@@ -195,7 +158,7 @@ class Router:
         having = [engine for engine in self._pool.reachable() if model_name in engine.view.models]
         return sorted(having, key=lambda engine: (not engine.view.runs(model_name), engine.turn))
 
-    async def _choose(self, wanted: _Wanted, tried: Collection[Engine]) -> Engine | None:
+    async def _choose(self, wanted: Wanted, tried: Collection[Engine]) -> Engine | None:
         """Choose an engine. State may be a second old, so poll all engines before giving up."""
         engine = self._first(wanted, tried)
         if engine is None:
@@ -205,60 +168,13 @@ class Router:
             engine.turn = next(self._turns)
         return engine
 
-    def _first(self, wanted: _Wanted, tried: Collection[Engine]) -> Engine | None:
+    def _first(self, wanted: Wanted, tried: Collection[Engine]) -> Engine | None:
         running = processing(self._pool.engines, wanted.model_name, wanted.processors)
         able = [engine for engine in running if engine.view.takes(wanted.model_name) and engine not in tried]
-        best = min(able, key=lambda engine: _rank(engine, wanted), default=None)
+        best = min(able, key=lambda engine: rank(engine, wanted), default=None)
         if best is None or not wanted.prompt:
             return best
-        return _with_prefix(best, able, wanted, self._keys.of(wanted.prompt))
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    """What a request wants of its engine; the attributes are the arguments of `Router.place`."""
-
-    model_name: str
-    key: str
-    processors: Sequence[str]
-    prompt: Sequence[bytes]
-
-
-def _rank(engine: Engine, wanted: _Wanted) -> tuple[bool, bool, int, int]:
-    """Sort key of engines: the lowest gets the request."""
-    order = _digest(engine.name, wanted.key) if wanted.key else engine.load.requests
-    return not engine.breaker.closed, not engine.view.serves(wanted.model_name), order, engine.turn
-
-
-def _with_prefix(best: Engine, able: Sequence[Engine], wanted: _Wanted, keys: Sequence[bytes]) -> Engine:
-    """Return the engine that has the longest beginning of the prompt, if none has to wait for that; else `best`.
-
-    Args:
-        keys: of the prompt's pieces, as far as they are known.
-    """
-    known = {engine: _known(engine, wanted, keys) for engine in able}
-    if not any(known.values()):
-        return best
-    most = best.load.requests + ALLOWANCE
-    equal = _rank(best, wanted)[:2]
-    free = [
-        engine
-        for engine in able
-        if engine is best or (_rank(engine, wanted)[:2] == equal and _idle(engine) and engine.load.requests <= most)
-    ]
-    return min(free, key=lambda engine: (-known[engine], _rank(engine, wanted)))
-
-
-def _known(engine: Engine, wanted: _Wanted, keys: Sequence[bytes]) -> int:
-    """Return how many pieces of the prompt an engine has: as its cache events tell, or as was sent there."""
-    sent = partial(engine.prefixes.known, wanted.prompt, engine.view.instance_id)
-    if keys and engine.cached.follows(wanted.model_name):
-        return max(engine.cached.known(wanted.model_name, keys), sent(RECENT_SECONDS))
-    return sent()
-
-
-def _idle(engine: Engine) -> bool:
-    return engine.load.waiting == 0
+        return with_prefix(best, able, wanted, self._keys.of(wanted.prompt))
 
 
 def _judge(engine: Engine, error: CallError) -> None:
@@ -267,8 +183,3 @@ def _judge(engine: Engine, error: CallError) -> None:
         engine.breaker.succeeded()
     elif engine.breaker.failed():
         log.warning("engine_passed_over", engine=engine.name, reason=error.reason or error.code.name)
-
-
-def _digest(name: str, key: str) -> int:
-    """Return the rendezvous hash, equal in every gateway: if an engine is lost, only its own keys move."""
-    return int.from_bytes(hashlib.blake2b(f"{name}/{key}".encode(), digest_size=8).digest())

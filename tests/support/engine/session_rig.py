@@ -14,8 +14,9 @@ from headrace_engine.engine.results.token_details import DetailOptions
 from headrace_engine.engine.results.usage import Usage
 from headrace_engine.engine.sessions.cache_watch import CacheWatch
 from headrace_engine.engine.sessions.load import LoadWatch
-from headrace_engine.engine.sessions.session import EngineSession, Watches
+from headrace_engine.engine.sessions.session import EngineSession
 from headrace_engine.engine.sessions.session_channels import Attachment
+from headrace_engine.engine.sessions.session_news import Watches
 from headrace_engine.engine.sessions.session_update import ModelLoad, Rows, SessionUpdate
 from headrace_engine.engine.sessions.usage_watch import UsageWatch
 from headrace_engine.errors import InvalidArgument, NotFound

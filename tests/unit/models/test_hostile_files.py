@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.config.options import EngineOptions
-from headrace_engine.engine.models.prepare import describe
+from headrace_engine.engine.models.inspection import describe
 from headrace_engine.errors import BadModel, InvalidArgument
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.loaders.gguf_header import read_header

@@ -10,6 +10,7 @@ from headrace_engine.config import Adapter, ModelFormat, RuntimeConfig
 from headrace_engine.engine.config.field_checks import check_ids
 from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.engine.cores.core_link import CoreLauncher
+from headrace_engine.engine.models.inspection import inspect
 from headrace_engine.engine.models.measured import Measured, measured
 from headrace_engine.engine.models.memory_models import MemoryModels
 from headrace_engine.engine.models.registry import ModelRegistry
@@ -37,12 +38,11 @@ class ModelCalls:
     ) -> None:
         self.name = options.name
         self.instance_id = secrets.token_hex(8)
-        self._options = options
         self._clock = clock
         self._draining = False
         self.pools = WorkPools(options.file_limit)
         self._memory = MemoryModels()
-        options = replace(options, memory_dir=self._memory.folder)
+        self._options = options = replace(options, memory_dir=self._memory.folder)
         self._models = ModelRegistry(options, launcher, self.pools, self._memory, clock)
         self._serializing = Serializing(options, self._models, self._memory, self.pools, serializer)
 
@@ -116,7 +116,7 @@ class ModelCalls:
         source = RuntimeConfig(
             model_path=model_path, file_prefix=file_prefix, revision=revision, hub=hub, format=format
         )
-        return await self._models.inspect(source)
+        return await inspect(source, self._options, self.pools)
 
     def serialize_model(
         self, config: RuntimeConfig, output_dir: str, *, skip_if_exists: bool = False

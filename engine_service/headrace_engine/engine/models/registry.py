@@ -18,15 +18,16 @@ from headrace_engine.engine.models.context import ModelContext
 from headrace_engine.engine.models.kept_models import KeptModels, Replaced
 from headrace_engine.engine.models.memory_models import MemoryModels
 from headrace_engine.engine.models.model import Model
-from headrace_engine.engine.models.prepare import Prepared, check_model, describe
+from headrace_engine.engine.models.opening import check_model
+from headrace_engine.engine.models.prepare import Prepared
 from headrace_engine.engine.models.releases import Release, Releases
 from headrace_engine.engine.models.state_errors import COMPUTING, starting, way_out
 from headrace_engine.engine.models.state_store import SavedModel, StateStore
 from headrace_engine.engine.models.watchers import Watchers
 from headrace_engine.engine.results.statistics import Clock, StepHistory
 from headrace_engine.engine.work.pools import WorkPools
-from headrace_engine.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, quoted
-from headrace_engine.model_types import AdapterView, ModelDescription, ModelState, ModelView
+from headrace_engine.errors import AlreadyExists, FailedPrecondition, NotFound, quoted
+from headrace_engine.model_types import AdapterView, ModelState, ModelView
 from headrace_engine.result_types import FinishReason
 
 
@@ -37,7 +38,6 @@ class ModelRegistry:
         self, options: EngineOptions, launcher: CoreLauncher, pools: WorkPools, memory: MemoryModels, clock: Clock
     ) -> None:
         self._options = options
-        self._memory = memory
         self._pools = pools
         self._context = ModelContext(options, options, launcher, pools, clock, self._changed)
         self._operator_context = replace(self._context, options=replace(options, model_roots=None, hubs=None))
@@ -47,8 +47,7 @@ class ModelRegistry:
         self._histories = defaultdict[str, StepHistory](lambda: StepHistory(clock))
         self._watchers = Watchers()
         self._kept = KeptModels(StateStore(options.state_dir))
-        self._leaving: set[asyncio.Task[None]] = set()
-        self._releases = Releases(clock)
+        self._releases = Releases(clock, lambda: memory.delete_freed(self.in_memory()))
 
     def all(self) -> list[Model]:
         """Return all models, sorted by name."""
@@ -161,14 +160,6 @@ class ModelRegistry:
             self.get(model_name)
         return self._watchers.watch(model_name, lambda: self._views(model_name))
 
-    async def inspect(self, config: RuntimeConfig) -> ModelDescription:
-        """Describe the model at a path."""
-        if not config.model_path:
-            raise InvalidArgument.field("model_path", "is not set: give a directory, file or hub name")
-        check_path(config.model_path, self._options, "model_path")
-        check_hub(config.hub, self._options, "hub")
-        return await self._pools.on_files(config.model_path, describe, config, self._options)
-
     async def restore(self, declared: Sequence[RuntimeConfig]) -> list[Replaced]:
         """Restore the kept models in the background; failures are in the models' states.
 
@@ -213,7 +204,7 @@ class ModelRegistry:
         for model in self.all():
             if model.prepared is not None:
                 model.prepared.close()
-        await asyncio.gather(*(model.close() for model in self._models.values()), *self._leaving)
+        await asyncio.gather(*(model.close() for model in self._models.values()), self._releases.close())
         await self._kept.close()
 
     def _add(self, config: RuntimeConfig) -> Model:
@@ -243,15 +234,8 @@ class ModelRegistry:
         return self._releases.remember(model.view(), self._discard(model))
 
     def _discard(self, model: Model) -> asyncio.Task[None]:
-        """Free a model that has left the registry. The task belongs to `_leaving`, which `close` awaits."""
-        leaving = asyncio.create_task(model.close())
-        self._leaving.add(leaving)
-        leaving.add_done_callback(self._gone)
-        return leaving
-
-    def _gone(self, leaving: asyncio.Task[None]) -> None:
-        self._leaving.discard(leaving)
-        self._memory.delete_freed(self.in_memory())
+        """Free a model that has left the registry. `_releases` owns the task, and waits for it at the end."""
+        return self._releases.free(model.close())
 
     def _views(self, model_name: str) -> list[ModelView]:
         models = self.all() if not model_name else [m for m in self.all() if m.name == model_name]

@@ -5,44 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from headrace_proto.pure.limits import DEFAULT_WINDOW, LEAVE_SECONDS, PING_INTERVAL, PING_TIMEOUT
 from headrace_proto.pure.shares import Shares
 from headrace_proto.pure.used_numbers import UsedNumbers
 
 from headrace_engine.engine.requests.requests import Request
-from headrace_engine.engine.sessions.cache_watch import CacheWatch
-from headrace_engine.engine.sessions.load import LoadWatch
 from headrace_engine.engine.sessions.session_channels import Attachment, Channel, Refused, Timers, check_attach
+from headrace_engine.engine.sessions.session_news import SessionNews, Watches
 from headrace_engine.engine.sessions.session_reader import Reader
-from headrace_engine.engine.sessions.session_update import KEY_SIZE, UPDATE_BYTES, SessionUpdate
-from headrace_engine.engine.sessions.usage_watch import UsageWatch
+from headrace_engine.engine.sessions.session_update import UPDATE_BYTES, SessionUpdate
 from headrace_engine.errors import HeadraceError, ResourceExhausted, Unavailable
 
 CHANNELS_AT_ONCE = 512
 """Maximum number of channels in one update: some milliseconds of work, after which other tasks run."""
-
-LOAD_INTERVAL = 0.1
-"""Seconds between two load reports, or two looks for cache events and for what owners use."""
-
-KEYS_AT_ONCE = 8192
-"""Keys of cached blocks in one update, at most."""
-
-
-class Watches(NamedTuple):
-    """What a gateway may ask a session for, besides results.
-
-    Attributes:
-        load: changes of the models' load.
-        cache: changes of the prefix caches.
-        usage: changes of what owners use.
-    """
-
-    load: LoadWatch
-    cache: CacheWatch
-    usage: UsageWatch
 
 
 class EngineSession:
@@ -71,33 +48,25 @@ class EngineSession:
         shares: Shares[EngineSession],
         update_bytes: int = UPDATE_BYTES,
     ) -> None:
-        self._find, self._watches, self._timers, self._closed = find, watches, timers, closed
+        self._find, self._timers, self._closed = find, timers, closed
         self._shares = shares
         self._update_bytes = update_bytes
         self._numbers = UsedNumbers()
         self._channels: dict[int, Channel] = {}
         self._news: OrderedDict[Channel, None] = OrderedDict()
         self._wake = asyncio.Event()
-        self._opening = False
-        self._pong: int | None = None
+        self._own = SessionNews(watches, timers, self._wake.set)
         self._failure: BaseException | None = None
         self._left = self._drained = self._ending = False
         self._heard = timers.time()
         self._silence_timer: Any = timers.call_later(PING_TIMEOUT, self._check_silence)
-        self._load_timer: Any = None
         self._leave_timer: Any = None
 
     # Messages of the client.
 
     def open(self, *, load: bool = False, cache_events: bool = False, usage: bool = False) -> None:
         """Begin the session, with or without load reports, cache events, and the use of owners."""
-        self._opening = True
-        self._wake.set()
-        watches = self._watches
-        wanted = ((watches.load.poll, load), (watches.cache.poll, cache_events), (watches.usage.poll, usage))
-        watched = [poll for poll, asked in wanted if asked]
-        if watched:
-            self._watch(watched)
+        self._own.open(load=load, cache_events=cache_events, usage=usage)
 
     def heard(self) -> None:
         """Record that a message of the client arrived."""
@@ -142,8 +111,7 @@ class EngineSession:
 
     def ping(self, number: int) -> None:
         """Answer a ping in the next update. Only the newest one is answered."""
-        self._pong = number
-        self._wake.set()
+        self._own.answer(number)
 
     def leave(self) -> None:
         """Handle the client's end of stream: `next` returns what is pending, then None."""
@@ -180,9 +148,10 @@ class EngineSession:
         self._shares.give_back(self, sum(channel.share for channel in self._channels.values()))
         self._channels.clear()
         self._news.clear()
-        for timer in (self._silence_timer, self._load_timer, self._leave_timer):
+        for timer in (self._silence_timer, self._leave_timer):
             if timer is not None:
                 timer.cancel()
+        self._own.close()
         self._closed(self)
 
     # Updates to the client.
@@ -226,7 +195,7 @@ class EngineSession:
 
     def _collect(self) -> SessionUpdate:
         update = SessionUpdate(self._update_bytes)
-        self._add_own(update)
+        self._own.write_to(update)
         for _ in range(min(CHANNELS_AT_ONCE, len(self._news))):
             if update.size >= update.limit:
                 break
@@ -246,21 +215,6 @@ class EngineSession:
         self._leave_timer = self._timers.call_later(LEAVE_SECONDS, self.leave)
         update.close()
 
-    def _add_own(self, update: SessionUpdate) -> None:
-        if self._opening:
-            self._opening = False
-            update.open()
-        if self._pong is not None:
-            update.answer(self._pong)
-            self._pong = None
-        load, cache, usage = self._watches.load, self._watches.cache, self._watches.usage
-        while load.pending and update.space > 0:
-            update.load(load.take())
-        while usage.pending and update.space > 0:
-            update.tell_usage(usage.take())
-        if cache.pending and (keys := min(KEYS_AT_ONCE, update.space // (2 * KEY_SIZE))) > 0:
-            update.tell_cache(*cache.take(keys))
-
     def _check_silence(self) -> None:
         left = self._heard + PING_TIMEOUT - self._timers.time()
         if left <= 0:
@@ -268,9 +222,3 @@ class EngineSession:
             self.fail(Unavailable(text, reason="SESSION_SILENT", retry_after=0.1))
         else:
             self._silence_timer = self._timers.call_later(left, self._check_silence)
-
-    def _watch(self, watched: list[Callable[[], bool]]) -> None:
-        for poll in watched:
-            if poll():
-                self._wake.set()
-        self._load_timer = self._timers.call_later(LOAD_INTERVAL, partial(self._watch, watched))

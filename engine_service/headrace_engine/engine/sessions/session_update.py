@@ -221,12 +221,12 @@ class SessionUpdate:
         self.loads.append(fact)
         self.size += _FACT_BYTES + 4 * len(fact.model_name) + 64
 
-    def tell_usage(self, fact: Usage) -> None:
+    def report_usage(self, fact: Usage) -> None:
         """Add what an owner uses."""
         self.usage.append(fact)
         self.size += _FACT_BYTES + 4 * len(fact.owner)
 
-    def tell_cache(self, events: list[CacheEvent], first: int) -> None:
+    def report_cache(self, events: list[CacheEvent], first: int) -> None:
         """Add changes of prefix caches; `first`: number of the first one."""
         self.first_cache_event = first
         self.cache += events

@@ -12,8 +12,9 @@ from headrace_engine.engine.requests.open_streams import OpenStreams
 from headrace_engine.engine.requests.requests import Request
 from headrace_engine.engine.sessions.cache_watch import CacheWatch
 from headrace_engine.engine.sessions.load import LoadWatch
-from headrace_engine.engine.sessions.session import EngineSession, Watches
+from headrace_engine.engine.sessions.session import EngineSession
 from headrace_engine.engine.sessions.session_channels import Timers
+from headrace_engine.engine.sessions.session_news import Watches
 from headrace_engine.engine.sessions.session_update import ModelLoad
 from headrace_engine.engine.sessions.usage_watch import ReadUsage, UsageWatch
 

@@ -12,7 +12,8 @@ import pytest
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.config.model_paths import ModelLocation, check_path, locate
 from headrace_engine.engine.config.options import EngineOptions
-from headrace_engine.engine.models.prepare import describe, prepare
+from headrace_engine.engine.models.inspection import describe
+from headrace_engine.engine.models.prepare import prepare
 from headrace_engine.errors import BadModel, HeadraceError, InvalidArgument
 from headrace_engine.model_types import ModelState
 from support.engine.rig import NAME, Rig

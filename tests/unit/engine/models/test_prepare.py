@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from headrace_engine.config import ModelFormat, RopeScaling, RopeScalingType, RuntimeConfig
 from headrace_engine.engine.config.options import EngineOptions
-from headrace_engine.engine.models.prepare import Prepared, check_model, describe, prepare
+from headrace_engine.engine.models.inspection import describe
+from headrace_engine.engine.models.opening import check_model
+from headrace_engine.engine.models.prepare import Prepared, prepare
 from headrace_engine.errors import BadModel, HeadraceError, InvalidArgument
 from headrace_engine.model_types import ModelDescription
 from support.engine.rig import Rig

@@ -7,8 +7,8 @@ import random
 import pytest
 from headrace_engine.engine.cores import cached_blocks
 from headrace_engine.engine.cores.cached_blocks import CachedBlocks
-from headrace_engine.engine.sessions import session
-from headrace_engine.engine.sessions.session import LOAD_INTERVAL
+from headrace_engine.engine.sessions import session_news
+from headrace_engine.engine.sessions.session_news import LOAD_INTERVAL
 from headrace_engine.messages import CacheChange
 from support.engine.session_rig import SessionRig
 
@@ -112,7 +112,7 @@ async def test_a_model_that_ends_and_one_that_begins_are_told(rig: SessionRig, c
 async def test_an_update_has_a_bounded_number_of_keys(
     rig: SessionRig, cached: CachedBlocks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "KEYS_AT_ONCE", 5)
+    monkeypatch.setattr(session_news, "KEYS_AT_ONCE", 5)
     cached.apply([stored(*range(23))])
     listener = Listener(rig)
     await listener.listen()
@@ -148,7 +148,7 @@ async def test_any_order_of_changes_and_updates_tells_the_cache(
     rig: SessionRig, cached: CachedBlocks, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dice = random.Random(seed)
-    monkeypatch.setattr(session, "KEYS_AT_ONCE", dice.randrange(1, 8))
+    monkeypatch.setattr(session_news, "KEYS_AT_ONCE", dice.randrange(1, 8))
     monkeypatch.setattr(cached_blocks, "MOST_KEYS", dice.randrange(1, 40))
     held: tuple[set[int], set[int]] = (set(), set())
     listener = Listener(rig)

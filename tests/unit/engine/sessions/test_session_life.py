@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from headrace_engine.engine.sessions.session import LOAD_INTERVAL
+from headrace_engine.engine.sessions.session_news import LOAD_INTERVAL
 from headrace_engine.engine.sessions.session_update import (
     Attached,
     ModelLoad,

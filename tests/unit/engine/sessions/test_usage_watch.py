@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace_engine.engine.results.usage import Usage
-from headrace_engine.engine.sessions.session import LOAD_INTERVAL
+from headrace_engine.engine.sessions.session_news import LOAD_INTERVAL
 from headrace_engine.service.convert.session import session_response
 from headrace_proto.v1 import session_pb2 as wire
 from support.engine.session_rig import SessionRig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from headrace_gateway.engines.prefixes import pieces
-from headrace_gateway.forwarding.routing import ALLOWANCE
+from headrace_gateway.forwarding.ranking import ALLOWANCE
 from headrace_proto.v1 import model_pb2, session_pb2
 from headrace_proto.v1 import request_service_pb2 as wire
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from headrace_gateway import status
-from headrace_gateway.forwarding.routing import Handle
+from headrace_gateway.forwarding.handles import Handle
 from headrace_gateway.sessions.client_channels import ClientChannels
 from headrace_gateway.sessions.limits import SessionLimits
 from headrace_gateway.sessions.upstream_channels import UpstreamChannels

@@ -9,7 +9,8 @@ from unittest.mock import Mock
 import pytest
 from headrace_gateway.forwarding.calls import LiveCalls
 from headrace_gateway.sessions.attach_pace import BURST, RATE, AttachPace
-from headrace_gateway.sessions.sessions import ClientSession, Sessions
+from headrace_gateway.sessions.client_session import ClientSession
+from headrace_gateway.sessions.sessions import Sessions
 from headrace_proto.v1 import session_pb2 as wire
 from support.clocks.clock import settle
 from unit.gateway.conftest import QUICK

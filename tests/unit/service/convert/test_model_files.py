@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from headrace_engine.config import RopeScaling, RopeScalingType, RuntimeConfig
 from headrace_engine.engine.config.options import EngineOptions
-from headrace_engine.engine.models.prepare import describe, prepare
+from headrace_engine.engine.models.inspection import describe
+from headrace_engine.engine.models.prepare import prepare
 from headrace_engine.errors import BadModel, InvalidArgument
 from headrace_engine.service.convert.results import DESCRIPTION, EFFECTIVE_CONFIG
 from hypothesis import HealthCheck, given, settings
