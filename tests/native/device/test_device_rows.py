@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from headrace_engine.native import Code, Dtype, Native, NativeError
+from headrace_engine.native import Code, Dtype, Gate, Native, NativeError
 from headrace_engine.native.abi import GatedRows, GatherRows, QuantizeRows, RmsNormCodes, RowCodes, ScaledSums
 from native.buffers import TORCH, Output
 from native.device.device_rows import CODE_TYPES, MOST, Codes, every_code, every_dtype, launch, random, shapes
@@ -131,11 +131,11 @@ WRONG = [
     ("rms_norm_codes", "residual_out", 4096, Code.NULL_POINTER),
     ("rms_norm_codes", "residual", 4096, Code.NULL_POINTER),
     ("rms_norm_codes", "eps", math.nan, Code.BAD_NUMBER),
-    ("rms_norm_codes", "codes", 3, Code.BAD_CODE),
+    ("rms_norm_codes", "codes", max(RowCodes) + 1, Code.BAD_CODE),
     ("rms_norm_codes", "rows", -1, Code.BAD_COUNT),
     ("gated_rows", "gate_stride", 7, Code.BAD_SHAPE),
     ("gated_rows", "up_stride", -8, Code.BAD_SHAPE),
-    ("gated_rows", "activation", 4, Code.BAD_CODE),
+    ("gated_rows", "activation", max(Gate) + 1, Code.BAD_CODE),
     ("gated_rows", "scales", 0, Code.NULL_POINTER),
     ("scaled_sums", "bias", 4097, Code.MISALIGNED),
     ("scaled_sums", "row_scales", 0, Code.NULL_POINTER),
