@@ -20,6 +20,7 @@ from headrace.cli import answers as cli_answers
 from headrace.cli import chat as cli_chat
 from headrace.cli import models as cli_models
 from headrace.cli import serialize as cli_serialize
+from headrace.cli.bench import command as cli_bench
 from headrace.cli.options import advice_for_flag
 from headrace.cli.output import complain, give_up_stdout, log_as_notes, show_everything
 from headrace.cli.words import sentence
@@ -53,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complain(_NEEDS_RICH)
         return 1
     try:
-        with log_as_notes(), Client(options.address, **_security(options.ca)) as client:
+        options.security = _security(options.ca)
+        with log_as_notes(), Client(options.address, **options.security) as client:
             return int(options.run(client, options))
     except BrokenPipeError:
         give_up_stdout()
@@ -108,6 +110,10 @@ def _parser() -> argparse.ArgumentParser:
     generate.add_argument("model")
     generate.add_argument("prompt", help='text to continue; "-" reads it from stdin')
     _takes_fields(generate, cli_answers.FIELDS, "GenerationFields", "max_new_tokens=64")
+
+    bench = _command(commands, "bench", cli_bench.bench, "put a model under load; print what its users would feel")
+    cli_bench.add_arguments(bench)
+    _takes_fields(bench, cli_bench.FIELDS, "GenerationFields", "temperature=0.7")
 
     models = _command(commands, "models", cli_models.models, "list models, their states, and why one failed")
     models.epilog = cli_models.COLUMNS

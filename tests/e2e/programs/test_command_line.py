@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -122,3 +124,56 @@ def test_a_closed_stdout_ends_generate_and_releases_all(address: str, model: str
     assert process.wait(LIMIT) == CLOSED_STDOUT
     with Client(address) as client:
         wait_until(lambda: not client.list_requests(), "the request was not released")
+
+
+def test_bench_measures_a_running_model(address: str, model: str, tmp_path: Path) -> None:
+    out, chart = tmp_path / "out.json", tmp_path / "chart.svg"
+    lengths = ("--prompt-tokens", "4-8", "--output-tokens", "5", "--shared-tokens", "2", "--seed", "3")
+    files = ("--json", str(out), "--chart", str(chart))
+    done = headrace(address, "bench", model, "--requests", "6", "--concurrency", "2", *lengths, *files)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("requests  6 completed in ")
+    assert "30 generated" in done.stdout
+    found = json.loads(out.read_text())
+    assert [sum(count for _, count in one["arrivals"]) for one in found["requests"]] == [5] * 6
+    assert all(4 <= one["prompt_tokens"] <= 8 for one in found["requests"])
+    assert chart.read_text().count("<svg") == 1
+    with Client(address) as client:
+        wait_until(lambda: not client.list_requests(), "a request is left")
+
+
+def test_bench_counts_failures_by_reason(address: str, model: str) -> None:
+    done = headrace(address, "bench", model, "--requests", "2", "--rate", "100")
+    assert done.returncode == 1
+    assert "2 failed (2 PROMPT_TOO_LONG)" in done.stdout
+    assert f"max_length {MAX_LENGTH}" in done.stderr
+
+
+def test_bench_ends_when_it_is_interrupted(address: str, model: str) -> None:
+    line = [sys.executable, "-m", "headrace.cli", "bench", "--address", address, model, "--seconds", "600"]
+    bench = subprocess.Popen(
+        [*line, "--prompt-tokens", "4", "--output-tokens", "100"], stdout=subprocess.PIPE, text=True
+    )
+    with Client(address) as client:
+        wait_until(lambda: any(one.sequences[0].generated_length for one in client.list_requests()), "nothing runs")
+        bench.send_signal(signal.SIGINT)
+        text, _ = bench.communicate(timeout=LIMIT)
+        assert bench.returncode == 130
+        assert text.startswith("requests  ")
+        wait_until(lambda: not client.list_requests(), "a request is left")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--requests", "0"), "--requests"),
+        (("--rate", "nan"), "--rate"),
+        (("--prompt-tokens", "9-3"), "--prompt-tokens"),
+        (("--requests", "1", "--seconds", "1"), "choose one"),
+        (("--shared-tokens", "300"), "shortest prompt, 256"),
+    ],
+)
+def test_bench_names_what_is_wrong(address: str, model: str, arguments: tuple[str, ...], problem: str) -> None:
+    done = headrace(address, "bench", model, *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert problem in done.stderr

@@ -1,0 +1,1 @@
+"""`headrace bench`: puts a running service under a load, and says what its users would feel."""
