@@ -79,7 +79,7 @@ def test_ids_are_those_of_transformers(made: tuple[Path, Path]) -> None:
     check(*made)
 
 
-def test_every_code_and_scale_is_a_number_of_the_published_formula() -> None:
+def test_codes_and_scales_are_those_of_the_published_formula() -> None:
     """e2m1 has 0, 0.5, 1, 1.5, 2, 3, 4 and 6; e8m0 is 2 to the power of its code less 127."""
     pairs = np.arange(256, dtype=np.uint8)
     for scale in (0, 1, 126, 127, 200, 252):
