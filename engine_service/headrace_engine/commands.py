@@ -24,6 +24,9 @@ from headrace_engine.sampling_params import LogitRules, SamplingParams
 MOST_ROWS = 16
 """Maximum number of rows of a step with drafted ids: with more, a CPU multiplies quantized weights otherwise."""
 
+MOST_DRAFT_TOKENS = 256
+"""Maximum number of ids that a draft model computes at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessorFile:
@@ -76,6 +79,20 @@ class AdapterPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class DraftPlan:
+    """A smaller model, with the same vocabulary, whose ids are drafts.
+
+    Attributes:
+        path: its directory or file, already resolved on this host.
+        max_length: maximum number of ids of a sequence that it drafts for.
+    """
+
+    path: str
+    format: ModelFormat
+    max_length: int
+
+
+@dataclass(frozen=True, slots=True)
 class CorePlan:
     """The first message to a core: the model, the backend, and every size that the caller chose.
 
@@ -96,6 +113,7 @@ class CorePlan:
             a few times what the streams take alone.
         speculation: source of drafted ids.
         max_drafts: maximum number of drafted ids of a sequence in a step.
+        draft: the draft model; None: there is none.
         adapters: to load at the start.
         lora_max_num: adapters that are loaded at once, at most, with numbers from 1 on.
         lora_max_rank: largest rank of an adapter.
@@ -129,6 +147,7 @@ class CorePlan:
     step_target: float | None = 0.0
     speculation: Speculation = Speculation.OFF
     max_drafts: int = 7
+    draft: DraftPlan | None = None
     adapters: tuple[AdapterPlan, ...] = ()
     lora_max_num: int = 0
     lora_max_rank: int = 0
@@ -137,6 +156,26 @@ class CorePlan:
     def max_rows(self) -> int:
         """Maximum number of rows of a step: one for each sequence, and one for each drafted id."""
         return self.max_batch if self.speculation is Speculation.OFF else max(self.max_batch, MOST_ROWS)
+
+    def of_draft(self, draft: DraftPlan) -> CorePlan:
+        """Return the plan of the runner of the draft model, whose pool has as many blocks."""
+        return CorePlan(
+            path=draft.path,
+            format=draft.format,
+            backend=self.backend,
+            dtype=self.dtype,
+            compute_unit=self.compute_unit,
+            device_list=self.device_list,
+            num_threads=self.num_threads,
+            max_batch=MOST_ROWS,
+            max_length=draft.max_length,
+            max_prefill_tokens=MOST_DRAFT_TOKENS,
+            block_size=self.block_size,
+            num_blocks=self.num_blocks,
+            kv_cache_mode=self.kv_cache_mode,
+            memory_ratio=self.memory_ratio,
+            vocab_size=self.vocab_size,
+        )
 
 
 @dataclass(frozen=True, slots=True)

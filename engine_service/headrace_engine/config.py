@@ -97,6 +97,7 @@ class Speculation(StrEnum):
     OFF = "OFF"
     GRAMMAR = "GRAMMAR"
     NGRAM = "NGRAM"
+    DRAFT = "DRAFT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +146,7 @@ class RuntimeConfig:
     max_result_bytes: int | None = None
     speculation: Speculation | None = None
     max_drafts: int | None = None
+    draft_model: str = ""
     adapters: tuple[Adapter, ...] = ()
     lora_max_num: int | None = None
     lora_max_rank: int | None = None

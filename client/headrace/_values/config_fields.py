@@ -241,8 +241,11 @@ class InstallFields(TypedDict, total=False):
             (prompt, config, stops, rules, response format) beyond 1024 bytes each; after the last token, the logs and
             the config. At least 1. Default 268435456.
         speculation: Where drafted ids come from (docs/speculation.md); results stay what they are without. By the
-            backend cpu. One of "OFF", "GRAMMAR", "NGRAM". Default "OFF".
+            backend cpu. One of "OFF", "GRAMMAR", "NGRAM", "DRAFT". Default "OFF".
         max_drafts: Drafted ids of one sequence in a step. 1 to 15. Default 7.
+        draft_model: With speculation DRAFT, and only then: a smaller model with the same vocabulary, whose ids are the
+            drafts. By the rules of model_path; in any format, as it is in its files. Its weights and its keys and
+            values take memory too. Default: none.
         adapters: LoRA adapters to load at install (docs/adapters.md). At most 256 entries. Form: {"name": …, "path":
             …}. Default: none.
         lora_max_num: Adapters that may be loaded at once. Memory for as many is taken when the model starts. 0 to 256.
@@ -282,8 +285,9 @@ class InstallFields(TypedDict, total=False):
     max_lease: Seconds | None
     default_seed: int | None
     max_result_bytes: int | None
-    speculation: Literal["OFF", "GRAMMAR", "NGRAM"] | None
+    speculation: Literal["OFF", "GRAMMAR", "NGRAM", "DRAFT"] | None
     max_drafts: int | None
+    draft_model: str | None
     adapters: Sequence[Mapping[str, Any]] | None
     lora_max_num: int | None
     lora_max_rank: int | None

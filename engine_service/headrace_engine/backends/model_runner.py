@@ -99,7 +99,7 @@ class ModelRunner(Runner, Generic[Model]):
             num_threads=model.num_threads,
             max_length=pool.max_length,
             num_blocks=pool.num_blocks,
-            weight_bytes=model.weight_bytes,
+            weight_bytes=budget.memory.weights,
             workspace_bytes=budget.memory.workspace,
             kv_bytes=pool.bytes,
             num_host_blocks=plan.num_host_blocks,

@@ -18,6 +18,7 @@ from headrace_engine.commands import (
     AddSibling,
     CoreCommand,
     CorePlan,
+    DraftPlan,
     EndSequence,
     LoadAdapter,
     Ping,
@@ -29,8 +30,10 @@ from headrace_engine.core.kv.block_pool import BlockPool
 from headrace_engine.core.kv.host_tier import HostTier
 from headrace_engine.core.link import Link
 from headrace_engine.core.runner import Runner, Sampled
+from headrace_engine.core.scheduling.draft_model import DraftModel
 from headrace_engine.core.scheduling.drafters import Drafter, drafter_for
 from headrace_engine.core.scheduling.drafting import Drafting
+from headrace_engine.core.scheduling.model_guesses import ModelGuesses
 from headrace_engine.core.scheduling.pace import Pace
 from headrace_engine.core.scheduling.schedule import LaunchedStep, Limits, Schedule
 from headrace_engine.core.scheduling.scheduler import Scheduler
@@ -53,6 +56,7 @@ class Core:
         pace: estimates how long steps take; None: step time has no target.
         drafter: source of drafted ids; None: as in the plan.
         costs: the time of steps with drafted ids, as measured at the start; None: unknown.
+        draft_costs: the time of the draft model's steps, likewise.
     """
 
     def __init__(
@@ -66,14 +70,15 @@ class Core:
         pace: Pace | None = None,
         drafter: Drafter | None = None,
         costs: RowCosts | None = None,
+        draft_costs: RowCosts | None = None,
     ) -> None:
         scope = Scope.of(plan)
         limits = Limits(plan.max_batch, plan.max_prefill_tokens, caching=plan.enable_prefix_cache)
         pool, host = BlockPool(sizes.num_blocks, plan.block_size), HostTier(sizes.num_host_blocks)
         self._pace = pace or Pace(block=plan.block_size)
-        drafter = drafter or drafter_for(plan.speculation)
         self._costs = costs or RowCosts()
-        drafting = None if drafter is None else Drafting(drafter, plan.max_drafts, MOST_ROWS, self._costs)
+        model = None if plan.draft is None else _draft_model(plan.draft, plan, sizes, runner, draft_costs, clock)
+        drafting = _drafting(plan, drafter, self._costs, model, clock)
         self._scheduler = Scheduler(pool, limits, scope, host, self._pace, drafting)
         self._executor = Executor(runner)
         self._link = link
@@ -242,7 +247,7 @@ class Core:
         if not failed:
             self._pace.note(step.generating, step.schedule.prompts, seconds)
             if not step.schedule.prompts:
-                self._costs.note(step.generating, seconds)
+                self._costs.note(step.generating, seconds - step.schedule.drafting)
 
     def _run_separately(self, step: LaunchedStep, ahead: LaunchedStep | None) -> list[Sampled | None]:
         """Compute each row of a failed step alone; drop the step launched after it, which depends on its results."""
@@ -263,3 +268,26 @@ def _refusal(request: AddSequence, max_length: int) -> str:
     if length > max_length:
         return f"prompt of {len(request.prompt)} + generated are {length} tokens; max_length is {max_length}"
     return ""
+
+
+def _drafting(
+    plan: CorePlan, drafter: Drafter | None, costs: RowCosts, model: DraftModel | None, clock: Callable[[], float]
+) -> Drafting | None:
+    """Return what drafts ids; None: nothing does."""
+    drafter = drafter or drafter_for(plan.speculation)
+    if drafter is None:
+        return None
+    guesses = None if model is None else ModelGuesses(model, plan.max_drafts, costs)
+    return Drafting(drafter, plan.max_drafts, MOST_ROWS, costs, guesses, clock)
+
+
+def _draft_model(
+    draft: DraftPlan,
+    plan: CorePlan,
+    sizes: RunnerSizes,
+    runner: Runner,
+    costs: RowCosts | None,
+    clock: Callable[[], float],
+) -> DraftModel:
+    length = min(draft.max_length, sizes.max_length)
+    return DraftModel(runner.draft, plan.block_size, length, costs or RowCosts(), clock)

@@ -259,6 +259,14 @@ class Runner(ABC):
         """
         return FinishedStep(self.run(steps))
 
+    def draft(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
+        """Compute steps by the draft model of the plan, as `run` does by the model.
+
+        Its pool has as many blocks as the model's, so that both use the same block tables. All steps have ids, blocks
+        and sampling, at most changes to the logits besides, and MOST_DRAFT_TOKENS ids together.
+        """
+        raise Internal("draft() without a draft model")
+
     @abstractmethod
     def close(self) -> None:
         """Free the pool, the workspace and the weights."""

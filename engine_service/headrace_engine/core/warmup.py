@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import islice
 
@@ -12,7 +12,7 @@ from headrace_engine.commands import MOST_ROWS, CorePlan
 from headrace_engine.config import Speculation
 from headrace_engine.core.adapters import load_adapter
 from headrace_engine.core.link import Link
-from headrace_engine.core.runner import BlockCopies, PromptIds, Runner, SequenceStep
+from headrace_engine.core.runner import BlockCopies, PromptIds, Runner, Sampled, SequenceStep
 from headrace_engine.core.scheduling.pace import Pace
 from headrace_engine.core.speculation.row_costs import RowCosts
 from headrace_engine.errors import InvalidArgument, OutOfMemory
@@ -46,6 +46,7 @@ def start_up(
     pace: Pace | None = None,
     clock: Callable[[], float] = time.perf_counter,
     costs: RowCosts | None = None,
+    draft_costs: RowCosts | None = None,
 ) -> RunnerSizes:
     """Bring a runner from nothing to serving; report progress on the link, and finally readiness.
 
@@ -53,6 +54,7 @@ def start_up(
         pace: receives measured step times.
         clock: seconds, for these measurements.
         costs: receives the times of steps with drafted ids, if the plan has any.
+        draft_costs: receives the times of the draft model's steps, if the plan has one.
 
     Raises:
         HeadraceError: the model, the plan or the memory does not allow it.
@@ -71,7 +73,9 @@ def start_up(
     if pace is not None and pace.active:
         _measure(plan, sizes, runner, pace, clock)
     if costs is not None and plan.speculation is not Speculation.OFF:
-        costs.start(_time_by_rows(plan, sizes, runner, clock))
+        costs.start(_time_by_rows(plan, sizes.max_length, runner.run, clock))
+    if draft_costs is not None and plan.draft is not None:
+        draft_costs.start(_time_by_rows(plan, min(plan.draft.max_length, sizes.max_length), runner.draft, clock))
     lost = _load_adapters(plan, runner)
     link.send(CoreReady(**asdict(sizes), idle_processors=dict(runner.idle_processors), lost_adapters=lost))
     return sizes
@@ -107,15 +111,20 @@ def _measure(plan: CorePlan, sizes: RunnerSizes, runner: Runner, pace: Pace, clo
         pace.note(generating, [] if generating else [(0, ids)], clock() - began)
 
 
-def _time_by_rows(plan: CorePlan, sizes: RunnerSizes, runner: Runner, clock: Callable[[], float]) -> dict[int, float]:
+def _time_by_rows(
+    plan: CorePlan,
+    max_length: int,
+    run: Callable[[Sequence[SequenceStep]], list[Sampled]],
+    clock: Callable[[], float],
+) -> dict[int, float]:
     """Return the seconds of a decode step by its number of rows, the shortest of a few, taken in turns."""
     block, seconds = (0,), dict[int, float]()
-    longest = min(plan.block_size, plan.max_prefill_tokens, sizes.max_length - 1)
+    longest = min(plan.block_size, plan.max_prefill_tokens, max_length - 1)
     for _ in range(_TURNS):
         for rows in (count for count in _ROWS if count <= longest):
             steps = [SequenceStep((0,), start, block, SamplingParams(temperature=0)) for start in range(rows)]
             began = clock()
-            runner.run(steps)
+            run(steps)
             seconds[rows] = min(seconds.get(rows, math.inf), clock() - began)
     return seconds
 

@@ -98,10 +98,10 @@ def _serve(plan: CorePlan, link: PingedLink, make: RunnerFactory, begun: BegunVo
     vocabulary = begun if begun is not None and begun.fits(plan) else BegunVocabulary.of(plan)
     with closing(make(plan)) as runner:
         pace = Pace(plan.step_target, plan.block_size)
-        costs = RowCosts()
-        sizes = start_up(plan, runner, link, pace, costs=costs)
+        costs, draft_costs = RowCosts(), RowCosts()
+        sizes = start_up(plan, runner, link, pace, costs=costs, draft_costs=draft_costs)
         paced = PacedLink(link, plan.stream_interval)
-        core = Core(plan, sizes, runner, paced, vocabulary.maker, pace=pace, costs=costs)
+        core = Core(plan, sizes, runner, paced, vocabulary.maker, pace=pace, costs=costs, draft_costs=draft_costs)
         with Pulse(link, runner):
             core.serve()
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace import Client, InvalidRequestError
+from headrace import Client, InvalidRequestError, StateError
 from headrace.types import FinishReason
 from support.contract.places import MODEL, SIM, Folders, Place
+from support.models.tiny_models import make_tiny_llama
 
 NAME = "drafting"
 REPEATING = [5, 6, 7, 8, 9, 10] * 6
@@ -36,9 +39,18 @@ Answer = list[tuple[list[int], str, FinishReason | None, list[float]]]
 @pytest.fixture
 def drafting(client: Client, folders: Folders) -> Iterator[str]:
     """The model of the path, with speculation."""
-    client.install_model(
-        NAME, path=str(folders.tiny), max_length=256, max_batch=8, num_threads=1, speculation="NGRAM", max_drafts=6
-    )
+    yield from installed(client, folders, speculation="NGRAM", max_drafts=6)
+
+
+@pytest.fixture(params=["itself", "another"])
+def with_draft_model(client: Client, folders: Folders, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The model of the path, with itself as draft model, and with another one of the same vocabulary."""
+    folder = folders.tiny if request.param == "itself" else folders.broken
+    yield from installed(client, folders, speculation="DRAFT", draft_model=str(folder))
+
+
+def installed(client: Client, folders: Folders, **config: Any) -> Iterator[str]:
+    client.install_model(NAME, path=str(folders.tiny), max_length=256, max_batch=8, num_threads=1, **config)
     client.start_model(NAME)
     yield NAME
     client.stop_model(NAME)
@@ -67,20 +79,92 @@ def answers(client: Client, model: str) -> tuple[list[Answer], list[tuple[int, i
     return found, drafts
 
 
-def test_results_are_those_without(client: Client, drafting: str) -> None:
+def assert_results_are_those_without(client: Client, model: str) -> None:
     plain, undrafted = answers(client, MODEL)
-    [first] = client.engine_stats(drafting)  # Counters of a name go on where it is installed again.
-    with_drafts, drafts = answers(client, drafting)
+    [first] = client.engine_stats(model)  # Counters of a name go on where it is installed again.
+    with_drafts, drafts = answers(client, model)
     for before, after in zip(plain, with_drafts, strict=True):
         assert [one[:3] for one in before] == [one[:3] for one in after]
         for (*_, expected), (*_, given) in zip(before, after, strict=True):
             assert given == pytest.approx(expected, abs=1e-3)
     assert set(undrafted) == {(0, 0)}
     assert drafts[-1] == (0, 0)
-    [stat] = client.engine_stats(drafting)
+    [stat] = client.engine_stats(model)
     drafted, accepted = map(sum, zip(*drafts, strict=True))
     assert stat.drafted_tokens - first.drafted_tokens == drafted
     assert drafted >= stat.accepted_tokens - first.accepted_tokens == accepted
+
+
+def test_results_are_those_without(client: Client, drafting: str) -> None:
+    assert_results_are_those_without(client, drafting)
+
+
+def test_results_are_those_without_a_draft_model(client: Client, with_draft_model: str) -> None:
+    """The other one's logits are never finite, so it drafts nothing."""
+    assert_results_are_those_without(client, with_draft_model)
+
+
+def test_memory_counts_the_draft_model(client: Client, place: Place, folders: Folders, tmp_path: Path) -> None:
+    small = make_tiny_llama(tmp_path / "small", num_hidden_layers=1)
+    effective = []
+    for config in ({}, {"speculation": "DRAFT", "draft_model": str(small)}):
+        fields: dict[str, Any] = {"path": str(folders.tiny), "max_length": 64, "num_blocks": 100, **config}
+        installed = client.install_model(NAME, **fields, **place.settings)[0].effective
+        client.start_model(NAME)
+        effective.append((installed, client.get_model(NAME)[0].effective))
+        client.stop_model(NAME)
+        client.release_model(NAME)
+    (plain, plain_running), (drafting, running) = effective
+    assert drafting.config["draft_model"] == running.config["draft_model"] == str(small)
+    for before, after in ((plain, drafting), (plain_running, running)):
+        assert after.weight_bytes > before.weight_bytes
+    assert running.kv_bytes == plain_running.kv_bytes * 3 // 2  # One layer beside two, in as many blocks.
+    assert running.kv_tokens == plain_running.kv_tokens == 1600
+    assert running.workspace_bytes > plain_running.workspace_bytes
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"speculation": "DRAFT"}, "draft_model is not set, but speculation is DRAFT"),
+        ({"draft_model": "x"}, "draft_model = 'x' is set, but speculation is not DRAFT"),
+        ({"speculation": "NGRAM", "draft_model": "x"}, "draft_model = 'x' is set, but speculation is not DRAFT"),
+    ],
+)
+def test_a_draft_model_goes_with_its_kind(client: Client, place: Place, fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidRequestError) as refused:
+        client.install_model(NAME, path=str(place.folder), **fields, **place.settings)
+    assert words in str(refused.value)
+
+
+def test_a_draft_model_that_is_not_there_fails_the_install(client: Client, place: Place, tmp_path: Path) -> None:
+    fields: dict[str, Any] = {"speculation": "DRAFT", "draft_model": str(tmp_path / "absent"), **place.settings}
+    with pytest.raises(StateError, match=r"draft_model: .*no such file or directory") as refused:
+        client.install_model(NAME, path=str(place.folder), **fields)
+    assert refused.value.reason == "BAD_MODEL"
+    client.release_model(NAME)
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [(384, "id 300 is 'ZZ' there, and "), (383, "vocab_size is 383 there, and 384 in the model")],
+)
+def test_another_vocabulary_is_refused(client: Client, place: Place, tmp_path: Path, size: int, words: str) -> None:
+    """By the number of ids, or the first id that differs, with both values."""
+    draft = make_tiny_llama(tmp_path / "draft", vocab_size=size)
+    file = draft / "tokenizer.json"
+    tokenizer = json.loads(file.read_text())
+    ids = {token_id: text for text, token_id in tokenizer["model"]["vocab"].items()}
+    gone = [ids.pop(token_id) for token_id in (300, *range(size, 384))]
+    merges = [merge for merge in tokenizer["model"]["merges"] if not {"".join(merge), *merge} & {*gone}]
+    vocabulary = {text: token_id for token_id, text in ids.items()} | {"ZZ": 300}
+    tokenizer["model"] |= {"vocab": vocabulary, "merges": merges}
+    file.write_text(json.dumps(tokenizer))
+    fields: dict[str, Any] = {"speculation": "DRAFT", "draft_model": str(draft), **place.settings}
+    with pytest.raises(InvalidRequestError, match="has another vocabulary than the model") as refused:
+        client.install_model(NAME, path=str(place.folder), **fields)
+    assert words in str(refused.value)
+    client.release_model(NAME)
 
 
 @pytest.mark.sim

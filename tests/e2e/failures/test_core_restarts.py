@@ -7,6 +7,7 @@ import signal
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from headrace import Client, HeadraceError
@@ -19,6 +20,7 @@ from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.process import launch_process
 from headrace_engine.request_types import StartRequest
 from support.clocks.waiting import LIMIT, wait_until
+from support.models.tiny_models import make_idle_layers
 from support.servers.gate import Gate
 from support.servers.processes import Server, core_of, gated_engine_server, gateway_server, health_of
 
@@ -34,8 +36,8 @@ ANSWERS = [
 POISONED_CORE = Path(__file__).with_name("poisoned_core.py")
 
 
-def serve(client: Client, tiny: Path) -> None:
-    client.install_model("tiny", path=str(tiny), max_batch=4, max_length=1024, num_threads=1)
+def serve(client: Client, tiny: Path, **config: Any) -> None:
+    client.install_model("tiny", path=str(tiny), max_batch=4, max_length=1024, num_threads=1, **config)
     client.start_model("tiny")
 
 
@@ -47,10 +49,11 @@ def start_mid_answer(client: Client, gate: Gate) -> list[object]:
     return queues
 
 
-def start_all(client: Client, *, wait: bool = True) -> list[object]:
+def start_all(client: Client, *, wait: bool = True, **fields: Any) -> list[object]:
     """The queues of all answers, once the first one has begun."""
+    asked = {"max_new_tokens": LENGTH, "ignore_eos": True, **fields}
     queues = [
-        client.start_request("tiny", ids=[1, 2, number], max_new_tokens=LENGTH, ignore_eos=True, **config)[1]  # type: ignore[arg-type]
+        client.start_request("tiny", ids=[1, 2, number], **{**asked, **config})[1]  # type: ignore[dict-item]
         for number, config in enumerate(ANSWERS)
     ]
     if wait:
@@ -112,6 +115,28 @@ def test_bc175_a_killed_core_is_replaced_and_answers_are_whole(tiny: Path, tmp_p
             again = [client.open_queue(queue.handle) for queue in queues]  # type: ignore[attr-defined]
             assert details_of_all(client, again) == details_of_all(client, start_all(client))
             assert "".join(client.generate("tiny", "Hello", max_new_tokens=4, ignore_eos=True))
+
+
+def test_a_core_killed_with_drafts_in_flight_is_replaced(tiny: Path, tmp_path: Path) -> None:
+    """The draft model computes what the model does, in a tenth of the time: its ids are in steps when both are lost."""
+    gate, slow = Gate(tmp_path / "steps"), make_idle_layers(tmp_path / "slow", tiny, 24)
+    with gated_engine_server("e1", gate) as engine, gateway_server({"e1": engine.address}) as gateway:
+        with Client(gateway.address) as client:
+            serve(client, slow, speculation="DRAFT", draft_model=str(tiny))
+            answers = [
+                read_all(start_all(client, use_speculation=False)),
+                read_all(start_all(client)),
+            ]
+            assert answers[0] == answers[1]
+            before = client.engine_stats("tiny")[0].drafted_tokens
+            queues = start_mid_answer(client, gate)
+            wait_until(lambda: client.engine_stats("tiny")[0].drafted_tokens > before, "nothing is drafted")
+            core_of(engine).kill()
+            gate.open()
+            engine.wait_event("core_lost")
+            assert max(queue.GeneratedLength() for queue in queues) < LENGTH  # type: ignore[attr-defined]
+            assert_replaced(engine, client, "SIGKILL")
+            assert read_all(queues) == answers[0]
 
 
 def test_bc175_a_core_that_hangs_is_killed_and_replaced(tiny: Path, tmp_path: Path) -> None:

@@ -55,7 +55,14 @@ class Rig:
 
     make_runner: Callable[[CorePlan], Any] = SimulatedRunner
 
-    def __init__(self, *, drafter: Drafter | None = None, costs: RowCosts | None = None, **changes: Any) -> None:
+    def __init__(
+        self,
+        *,
+        drafter: Drafter | None = None,
+        costs: RowCosts | None = None,
+        draft_costs: RowCosts | None = None,
+        **changes: Any,
+    ) -> None:
         self.plan = make_plan(**changes)
         self.runner = type(self).make_runner(self.plan)
         self.link = ListLink()
@@ -65,7 +72,7 @@ class Rig:
         if isinstance(self.runner, SimulatedRunner):
             self.runner.forget_warm_up()
         self.link.messages.clear()
-        timing = {"clock": self.clock, "pace": self.pace, "costs": costs}
+        timing = {"clock": self.clock, "pace": self.pace, "costs": costs, "draft_costs": draft_costs}
         self.core = Core(self.plan, sizes, self.runner, self.link, tiny_vocabulary, **timing, drafter=drafter)
         self.requests: dict[int, AddSequence] = {}
         self.tokens: dict[int, list[int]] = {}

@@ -23,6 +23,22 @@ def make_tiny_llama(path: Path | str, *, shards: int = 1, seed: int = 0, **overr
     return _make(Path(path), LlamaForCausalLM, LlamaConfig(**tiny_sizes(overrides)), shards, seed)
 
 
+def make_idle_layers(path: Path | str, source: Path, layers: int) -> Path:
+    """Write a Llama that computes what the tiny one at `source` does, but slowly: its last layers add nothing."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    original = AutoModelForCausalLM.from_pretrained(source)
+    known, length = original.state_dict(), original.config.max_position_embeddings
+    make_tiny_llama(path, num_hidden_layers=layers, max_position_embeddings=length)
+    model = AutoModelForCausalLM.from_pretrained(path)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(known.get(name, torch.zeros_like(parameter)))
+    model.save_pretrained(path)
+    return Path(path)
+
+
 def make_tiny_mistral(path: Path | str, *, shards: int = 1, seed: int = 0, **overrides: Any) -> Path:
     """Write a MistralForCausalLM; sliding_window is None unless overridden."""
     from transformers import MistralConfig, MistralForCausalLM

@@ -54,6 +54,7 @@ class LoadedModel:
         scorer: computes prompt logprobs.
         processed: samples rows with logits processors; None: there are no processors.
         adapters: None: the plan has no room for any.
+        shares_cpu: the threads are another model's, which closes them.
     """
 
     unit: ComputeUnit
@@ -66,6 +67,7 @@ class LoadedModel:
     scorer: Scorer
     processed: ProcessedRows | None = None
     adapters: CpuAdapters | None = None
+    shares_cpu: bool = False
 
     @property
     def program(self) -> Program:
@@ -116,14 +118,21 @@ class LoadedModel:
         for program in self.programs:
             program.close()
         self.weights.arena.close()
-        self.cpu.close()
+        if not self.shares_cpu:
+            self.cpu.close()
 
 
-def load_model(plan: CorePlan, progress: Progress, processes: Mapping[str, Process] = NO_PROCESSES) -> LoadedModel:
+def load_model(
+    plan: CorePlan,
+    progress: Progress,
+    processes: Mapping[str, Process] = NO_PROCESSES,
+    beside: LoadedModel | None = None,
+) -> LoadedModel:
     """Choose threads, kernels and storage, put the weights into memory, and record the step.
 
     Args:
         processes: logits processors by name.
+        beside: a model in the same memory, whose threads it shares; None: it starts threads of its own.
 
     Raises:
         InvalidArgument: a value of the plan is not supported; names the field.
@@ -138,9 +147,10 @@ def load_model(plan: CorePlan, progress: Progress, processes: Mapping[str, Proce
     dtype = choose_dtype(plan, files)
     storage = choose_storage(plan, dtype)
     activations = choose_activations(plan, files, storage)
+    taken = 0 if beside is None else beside.weight_bytes
     with ExitStack() as opened:
-        cpu = opened.enter_context(_start_threads(plan))
-        weights = _load_weights(Packer(cpu, files, spec, storage), files, storage, cpu, progress)
+        cpu = opened.enter_context(_start_threads(plan)) if beside is None else beside.cpu
+        weights = _load_weights(Packer(cpu, files, spec, storage), files, storage, cpu, progress, taken)
         opened.callback(weights.arena.close)
         kv = choose_kv(plan, dtype)
         adapters = CpuAdapters(plan, spec) if plan.lora_max_num else None
@@ -148,8 +158,8 @@ def load_model(plan: CorePlan, progress: Progress, processes: Mapping[str, Proce
         scorer = Scorer(cpu, recorded.program.shape, spec, weights.tensors, activations)
         processed = ProcessedRows(cpu, recorded.program.shape, processes) if processes else None
         opened.pop_all()
-    unit = plan.compute_unit or ComputeUnit.CPU
-    return LoadedModel(unit, cpu, spec, dtype, weights, positions, recorded, scorer, processed, adapters)
+    unit, shares = plan.compute_unit or ComputeUnit.CPU, beside is not None
+    return LoadedModel(unit, cpu, spec, dtype, weights, positions, recorded, scorer, processed, adapters, shares)
 
 
 def _start_threads(plan: CorePlan) -> Cpu:
@@ -167,9 +177,12 @@ def _choose_threads(plan: CorePlan) -> ComputeThreads:
     return choose_threads(plan.num_threads)
 
 
-def _load_weights(packer: Packer, files: ModelFiles, storage: Storage, cpu: Cpu, progress: Progress) -> CpuWeights:
+def _load_weights(
+    packer: Packer, files: ModelFiles, storage: Storage, cpu: Cpu, progress: Progress, taken: int
+) -> CpuWeights:
+    """Put the weights into memory, of which other weights have taken some bytes."""
     capacity = packer.capacity()
-    _check_memory(capacity * cpu.nodes, storage)
+    _check_memory(capacity * cpu.nodes, memory_limit() - taken, storage)
     arena = Arena(cpu, capacity)
     try:
         progress(ModelPhase.LOADING, 0, files.weight_bytes)
@@ -204,9 +217,8 @@ def _worth_caching(files: ModelFiles, storage: Storage) -> bool:
     return not exact and any(info.stored.storage not in PLAIN for info in files.tensors.values())
 
 
-def _check_memory(needed: int, storage: Storage) -> None:
+def _check_memory(needed: int, limit: int, storage: Storage) -> None:
     """Check the memory limit before reading: the system kills a process that exceeds it, without an error."""
-    limit = memory_limit()
     if needed > limit:
         smaller = "set weight_quant, or take a smaller model"
         if storage.quant is WeightQuant.INT4:

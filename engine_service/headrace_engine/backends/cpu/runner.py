@@ -51,6 +51,7 @@ class CpuRunner(ModelRunner[LoadedModel]):
         super().__init__(plan, processes)
         self._memory: list[Memory] = []
         self._batch: CpuBatch | None = None
+        self._draft: CpuRunner | None = None
 
     def load(self, progress: Progress) -> None:
         """See Runner.
@@ -63,6 +64,9 @@ class CpuRunner(ModelRunner[LoadedModel]):
         processes = python_processes(files, self._processes)
         self.idle_processors = idle_device_sources(files, "the cpu backend")
         self._model = load_model(self._plan, progress, processes)
+        if self._plan.draft is not None:
+            self._draft = CpuRunner(self._plan.of_draft(self._plan.draft))
+            self._draft._model = load_model(self._draft._plan, progress, beside=self._model)
 
     def allocate(self, num_blocks: int, num_host_blocks: int = 0) -> None:
         """See Runner."""
@@ -75,6 +79,12 @@ class CpuRunner(ModelRunner[LoadedModel]):
         if num_host_blocks:
             self._host = HostBlocks(program, pool, num_blocks, self._allocated(num_host_blocks))
         self._batch = CpuBatch(program.shape)
+        if self._draft is not None:
+            self._draft.allocate(num_blocks)
+
+    def draft(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
+        """See Runner."""
+        return super().draft(steps) if self._draft is None else self._draft.run(steps)
 
     def read_adapter(self, plan: AdapterPlan) -> Callable[[], None]:
         """See Runner."""
@@ -97,6 +107,9 @@ class CpuRunner(ModelRunner[LoadedModel]):
 
     def close(self) -> None:
         """See Runner. Closing twice is allowed."""
+        if self._draft is not None:
+            self._draft.close()  # Before the threads that it shares.
+            self._draft = None
         self._batch = self._host = None
         # Programs hold addresses in the pool: close them before its memory is freed.
         if self._model is not None:
@@ -107,13 +120,13 @@ class CpuRunner(ModelRunner[LoadedModel]):
 
     def _pool_budget(self) -> PoolBudget:
         """See ModelRunner. The recorded step gives the size of the workspace."""
-        model = self._loaded
-        workspace, total = model.workspace_bytes, memory_limit()
-        free, block_bytes = total - workspace - model.weight_bytes, model.program.block_bytes
-        host = host_bytes(self._plan, block_bytes, free)
-        return PoolBudget(
-            MemoryBudget(total, model.weight_bytes, workspace, free - host, host), block_bytes, host, None
-        )
+        models = [self._loaded, *([] if self._draft is None else [self._draft._loaded])]
+        weights = sum(model.weight_bytes for model in models)
+        workspace = sum(model.workspace_bytes for model in models)
+        total, block_bytes = memory_limit(), sum(model.program.block_bytes for model in models)
+        free = total - workspace - weights
+        host = host_bytes(self._plan, self._loaded.program.block_bytes, free)
+        return PoolBudget(MemoryBudget(total, weights, workspace, free - host, host), block_bytes, host, None)
 
     def _run(self, batch: CpuBatch, steps: Sequence[SequenceStep]) -> Iterable[Sampled]:
         batch.fill(steps)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import takewhile
 from typing import Protocol
 
 from headrace_engine.config import Speculation
@@ -29,8 +31,14 @@ def drafter_for(speculation: Speculation) -> Drafter | None:
             return None
         case Speculation.GRAMMAR:
             return ForcedIds()
-        case Speculation.NGRAM:
+        case Speculation.NGRAM | Speculation.DRAFT:
             return FirstOf(ForcedIds(), EarlierOccurrences())
+
+
+def up_to_end(sequence: Sequence, ids: Iterable[int]) -> list[int]:
+    """Return the ids before the first that ends a sequence, which nothing follows."""
+    ends = (*sequence.request.eos_ids, *sequence.request.stop_ids)
+    return list(takewhile(lambda token_id: token_id not in ends, ids))
 
 
 class ForcedIds:

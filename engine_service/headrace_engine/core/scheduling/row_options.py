@@ -14,7 +14,7 @@ def with_options(sequence: Sequence, step: SequenceStep) -> SequenceStep:
     """Add to a row of a sequence everything that its request has beyond plain sampling."""
     samples = step.sampling is not None
     if samples and (sequence.request.rules is not None or sequence.guide is not None):
-        step = _with_rules(sequence, step)
+        step = with_rules(sequence, step)
     wanted, pooled = _wanted_prompt_logprobs(sequence, step), _pooled(sequence, step)
     processing = _processing(sequence) if samples and sequence.request.processors else None
     tensors = samples and sequence.request.tensors
@@ -43,7 +43,7 @@ def _processing(sequence: Sequence) -> Processing:
     return Processing(sequence.request.processors, sequence.processed)
 
 
-def _with_rules(sequence: Sequence, step: SequenceStep) -> SequenceStep:
+def with_rules(sequence: Sequence, step: SequenceStep) -> SequenceStep:
     """Apply its rules and its grammar to the row."""
     if sequence.logits is None:
         rules = sequence.request.rules or LogitRules()

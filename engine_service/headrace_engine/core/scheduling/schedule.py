@@ -71,6 +71,7 @@ class Schedule:
         preempted: keys of sequences that lost their blocks and wait to resume.
         interrupted: keys of sequences that lost their blocks and have ended.
         copies: blocks to copy before the rows are computed.
+        drafting: seconds that it took to draft ids.
     """
 
     budget: int
@@ -80,6 +81,7 @@ class Schedule:
     preempted: list[int] = field(default_factory=list)
     interrupted: list[int] = field(default_factory=list)
     copies: BlockCopies = NO_COPIES
+    drafting: float = 0.0
 
     def steps(self) -> list[SequenceStep]:
         """Return the rows as the runner gets them."""

@@ -11,6 +11,7 @@ from headrace_engine.core.kv.prefix_cache import Cursor
 from headrace_engine.core.runner import SequenceStep
 from headrace_engine.core.scheduling.logit_state import LogitState, RuleTables
 from headrace_engine.core.speculation.acceptance import Checked
+from headrace_engine.core.speculation.draft_state import DraftState
 from headrace_engine.core.speculation.ngrams import Ngrams
 from headrace_engine.guided.guide import Guide
 from headrace_engine.result_types import FinishReason
@@ -54,6 +55,7 @@ class Sequence:
         logits: state of its rules, from the first token sampled here; None before, or without rules.
         ngrams: its ids as the n-gram look-up knows them; None before the first look-up.
         checked: guesses of its ids; None before the first.
+        draft: what the draft model has computed of it; None before its first ids.
         processed: the ids last passed to its logits processors.
         prompt_reported: index of the next prompt token whose logprob, or last hidden state, is to be reported; token 0
             has no logprob.
@@ -82,6 +84,7 @@ class Sequence:
     logits: LogitState | None = None
     ngrams: Ngrams | None = None
     checked: Checked | None = None
+    draft: DraftState | None = None
     processed: array[int] = field(default_factory=lambda: array("i"))
     prompt_reported: int = field(init=False)
     follows: bool = field(init=False)

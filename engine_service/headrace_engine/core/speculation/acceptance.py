@@ -70,18 +70,29 @@ class Checked:
 
     def __init__(self, shared: Likelihoods) -> None:
         self._likelihoods = Likelihoods(_OF_ONE, shared)
-        self._guess = Guess(())
+        self._guesses: list[Guess] = []
         self._begin = 0
 
     def check(self, ids: Sequence[int]) -> None:
-        """Compare the last guess with the ids that the sequence has now."""
-        for guessed, generated in zip(self._guess.ids, ids[self._begin :], strict=False):
-            self._likelihoods.note(self._guess.kind, guessed == generated)
-            if guessed != generated:
-                break
+        """Compare the last guesses with the ids that the sequence has now."""
+        for guess in self._guesses:
+            for guessed, generated in zip(guess.ids, ids[self._begin :], strict=False):
+                self._likelihoods.note(guess.kind, guessed == generated)
+                if guessed != generated:
+                    break
+        self._guesses, self._begin = [], len(ids)
 
     def expect(self, ids: Sequence[int], guess: Guess) -> list[float]:
-        """Note what is guessed to come after these ids; return how likely each guessed id is to be reached and hold."""
-        self._guess, self._begin = guess, len(ids)
-        likelihood = self._likelihoods.of(guess.kind)
-        return [likelihood ** (place + 1) for place in range(len(guess.ids))]
+        """Note a guess of what comes after these ids; return how likely each of its ids is to be reached and hold.
+
+        Guesses of what comes after fewer ids are checked first.
+        """
+        if len(ids) != self._begin:
+            self.check(ids)
+        self._guesses.append(guess)
+        return self.chances(guess.kind, len(guess.ids))
+
+    def chances(self, kind: str, count: int) -> list[float]:
+        """Return how likely each of `count` ids of a kind of guess is to be reached and hold."""
+        likelihood = self._likelihoods.of(kind)
+        return [likelihood ** (place + 1) for place in range(count)]

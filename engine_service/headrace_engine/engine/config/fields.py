@@ -88,6 +88,7 @@ RUNTIME = table(
     Field("max_result_bytes", low=1, high=18446744073709551615, default=268435456),
     Field("speculation", default=Speculation.OFF),
     Field("max_drafts", low=1, high=15, default=7),
+    Field("draft_model"),
     Field("adapters", most=256),
     Field("lora_max_num", low=0, high=256),
     Field("lora_max_rank", low=0, high=512),

@@ -7,8 +7,8 @@ from dataclasses import fields, replace
 from typing import Any
 
 from headrace_engine.backend_choices import WEIGHT_GROUPS
-from headrace_engine.commands import CorePlan
-from headrace_engine.config import ComputeDtype, RopeScaling, RopeScalingType, RuntimeConfig, WeightQuant
+from headrace_engine.commands import CorePlan, DraftPlan
+from headrace_engine.config import ComputeDtype, RopeScaling, RopeScalingType, RuntimeConfig, Speculation, WeightQuant
 from headrace_engine.engine.config.adapter_fields import check_adapters
 from headrace_engine.engine.config.backend_fields import check_backend
 from headrace_engine.engine.config.field_checks import check, is_set, refuse
@@ -47,6 +47,7 @@ def check_config(config: RuntimeConfig, backend: str = "auto") -> None:
     _check_group_size(config)
     _check_budget(config)
     _check_rope_scaling(config.rope_scaling)
+    _check_draft_model(config)
     check_adapters(config)
     refuse(lease_violations(config.default_lease, _effective(config, "max_lease"), "config.default_lease"))
     if len(set(config.device_list)) != len(config.device_list):
@@ -89,6 +90,16 @@ def _check_rope_scaling(scaling: RopeScaling | None) -> None:
         raise InvalidArgument.field(f"config.rope_scaling.{given[0]}", text)
 
 
+def _check_draft_model(config: RuntimeConfig) -> None:
+    drafts = config.speculation is Speculation.DRAFT
+    if drafts and not config.draft_model:
+        text = "is not set, but speculation is DRAFT: give a smaller model with the same vocabulary"
+        raise InvalidArgument.field("config.draft_model", text)
+    if config.draft_model and not drafts:
+        text = f"= {config.draft_model!r} is set, but speculation is not DRAFT: it has no effect"
+        raise InvalidArgument.field("config.draft_model", text)
+
+
 def _effective(config: RuntimeConfig, name: str) -> Any:
     value = getattr(config, name)
     return value if is_set(value) else RUNTIME[name].default
@@ -103,7 +114,9 @@ def effective_config(config: RuntimeConfig) -> RuntimeConfig:
     return replace(config, **{name: value for name, value in values.items() if value is not None})
 
 
-def core_plan(config: RuntimeConfig, files: ModelFiles, options: EngineOptions) -> CorePlan:
+def core_plan(
+    config: RuntimeConfig, files: ModelFiles, options: EngineOptions, draft: DraftPlan | None = None
+) -> CorePlan:
     """Return the plan for a core."""
     return CorePlan(
         path=str(files.path),
@@ -134,6 +147,7 @@ def core_plan(config: RuntimeConfig, files: ModelFiles, options: EngineOptions) 
         step_target=options.step_target,
         speculation=_effective(config, "speculation"),
         max_drafts=_effective(config, "max_drafts"),
+        draft=draft,
     )
 
 

@@ -204,7 +204,8 @@ class Model:
     async def _launch(self) -> None:
         """Start a core and wait until it is warm."""
         assert self.prepared is not None, "a model that starts was installed"
-        plan = self.adapters.planned(core_plan(self.config, self.prepared.files, self._context.options))
+        draft = None if self.prepared.draft is None else self.prepared.draft.plan
+        plan = self.adapters.planned(core_plan(self.config, self.prepared.files, self._context.options, draft))
         ready = await self.core.launch(plan)
         self.effective = ready_effective(self.effective, plan, ready)
         self.adapter_verbs.lose(ready.lost_adapters)

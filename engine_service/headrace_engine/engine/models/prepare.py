@@ -15,6 +15,7 @@ from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.engine.config.runtime import check_config, effective_config
 from headrace_engine.engine.formats.formats import ResponseFormats
 from headrace_engine.engine.models.adapters import KeptAdapters, LoadedAdapter, check_rank, read_adapter
+from headrace_engine.engine.models.draft_model import DraftModel, read_draft_model
 from headrace_engine.engine.models.opening import check_files, open_files
 from headrace_engine.engine.text.text import TextProcessor
 from headrace_engine.engine.work.pools import WorkPools
@@ -36,6 +37,7 @@ class Prepared:
         holes: ids below vocab_size that the tokenizer does not define.
         not_applied: warnings about fields of the model's generation_config.json that this build does not support.
         adapters: those of the config, or those kept instead.
+        draft: the draft model; None: there is none.
     """
 
     files: ModelFiles
@@ -45,6 +47,7 @@ class Prepared:
     not_applied: tuple[ConfigWarning, ...] = ()
     holes: frozenset[int] = frozenset()
     adapters: tuple[LoadedAdapter, ...] = ()
+    draft: DraftModel | None = None
 
     def close(self) -> None:
         """End the side processes that render chats and check response formats."""
@@ -90,6 +93,7 @@ def prepare(
     if config.chat_template:
         processor.check_template()
     files = files.with_rows(bundle.vocab_size)
+    draft = read_draft_model(config, options, files, bundle)
     defaults, not_applied = model_defaults(files.generation, bundle.eos_ids)
     check_default_ids(defaults, files.spec.vocab_size, bundle.holes)
     if instead is None:
@@ -106,14 +110,14 @@ def prepare(
         config=effective_runtime,
         architecture=files.spec.architecture,
         resolved_revision=files.revision,
-        weight_bytes=files.weight_bytes,
+        weight_bytes=files.weight_bytes + (0 if draft is None else draft.weight_bytes),
         vocab_size=files.spec.vocab_size,
         model_max_length=files.spec.max_length,
         generation_defaults=replace(filled(defaults), lease=effective_runtime.default_lease),
         warnings=(*not_applied, *warnings),
     )
     formats = ResponseFormats(bundle, files.spec.vocab_size, pools)
-    return Prepared(files, processor, effective, formats, not_applied, bundle.holes, adapters)
+    return Prepared(files, processor, effective, formats, not_applied, bundle.holes, adapters, draft)
 
 
 def _log_warnings(model_name: str, warnings: tuple[ConfigWarning, ...]) -> None:

@@ -68,7 +68,8 @@ class ModelRegistry:
 
     def in_memory(self) -> set[str]:
         """Return the names of the models in memory that installed models were made of."""
-        paths = [model.config.model_path for model in self._models.values()]
+        configs = [model.config for model in self._models.values()]
+        paths = [path for config in configs for path in (config.model_path, config.draft_model)]
         return {path.removeprefix(MEMORY) for path in paths if path.startswith(MEMORY)}
 
     def prepared(self, model_name: str) -> Prepared:
@@ -99,6 +100,8 @@ class ModelRegistry:
         if model is None or model.config != config:
             options = self._context_of(config).options
             check_path(config.model_path, options)
+            if config.draft_model:
+                check_path(config.draft_model, options, "config.draft_model")
             for index, adapter in enumerate(config.adapters):
                 check_path(adapter.path, options, f"config.adapters[{index}].path")
             check_hub(config.hub, options)

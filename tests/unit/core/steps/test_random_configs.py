@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from headrace_engine.config import ComputeDtype, ComputeUnit, KvCacheMode, Speculation
+from headrace_engine.commands import DraftPlan
+from headrace_engine.config import ComputeDtype, ComputeUnit, KvCacheMode, ModelFormat, Speculation
 from headrace_engine.process.run import make_runner
 from headrace_engine.sampling_params import LogitRules, SamplingParams
 from hypothesis import HealthCheck, given, settings
@@ -104,13 +105,19 @@ def requests() -> st.SearchStrategy[dict[str, Any]]:
 class Backend:
     """Cores of one backend: two whose pools hold about three long sequences, and one that computes each alone.
 
-    The two draft ids if there is a drafter.
+    The two draft ids if there is a drafter, or a draft model: the model itself, or another one.
     """
 
     scarce: RealRig
     successor: RealRig
     alone: RealRig
     drafter: KnowingDrafter | None = None
+    draft_model: str = ""
+
+    @property
+    def drafts(self) -> bool:
+        """True if ids are drafted."""
+        return self.drafter is not None or bool(self.draft_model)
 
     def inform(self, keys: Iterable[int | None], results: Iterable[Drawn]) -> None:
         """Tell the drafter what the sequences of one core generate."""
@@ -118,19 +125,27 @@ class Backend:
             self.drafter.answers = {key: drawn.ids for key, drawn in zip(keys, results, strict=True) if key is not None}
 
 
-@pytest.fixture(scope="module", params=["cpu", "cpu drafting", "cpu drafting UINT4", "torch"])
+@pytest.fixture(
+    scope="module",
+    params=["cpu", "cpu drafting", "cpu drafting UINT4", "cpu itself", "cpu itself INT8", "cpu another", "torch"],
+)
 def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
-    folder = make_tiny_llama(tmp_path_factory.mktemp("random") / "tiny", max_position_embeddings=64)
-    name, *options = request.param.split()
-    plan = {"backend": name, "path": str(folder), "block_size": 16, "num_threads": 1}
-    plan |= {"kv_cache_mode": KvCacheMode(*options[1:] or ["DEFAULT"])}
+    root = tmp_path_factory.mktemp("random")
+    folders = {"itself": make_tiny_llama(root / "tiny", max_position_embeddings=64)}
+    name, drafts, mode, *_ = *request.param.split(), "", ""
+    plan = {"backend": name, "path": str(folders["itself"]), "block_size": 16, "num_threads": 1}
+    plan |= {"kv_cache_mode": KvCacheMode(mode or "DEFAULT")}
     plan |= {"dtype": ComputeDtype.FLOAT32, "compute_unit": ComputeUnit.CPU}
     scarce = {**plan, "num_blocks": 10, "num_host_blocks": 12, "max_prefill_tokens": 24}
-    drafter = KnowingDrafter(7, 0.2, VOCAB_SIZE) if options else None
+    drafter = KnowingDrafter(7, 0.2, VOCAB_SIZE) if drafts == "drafting" else None
     if drafter is not None:
         scarce |= {"speculation": Speculation.NGRAM, "drafter": drafter}
+    elif drafts:
+        folders["another"] = make_tiny_llama(root / "another", max_position_embeddings=64, seed=5, num_hidden_layers=1)
+        draft = DraftPlan(str(folders[drafts]), ModelFormat.HF, 64)
+        scarce |= {"speculation": Speculation.DRAFT, "draft": draft, "vocab_size": VOCAB_SIZE}
     rigs = [RealRig(**scarce), RealRig(**scarce), RealRig(**plan, enable_prefix_cache=False)]
-    yield Backend(*rigs, drafter)
+    yield Backend(*rigs, drafter, "" if drafter else drafts)
     for rig in rigs:
         rig.assert_idle()
         rig.runner.close()
@@ -201,4 +216,9 @@ def test_pools_were_scarce(backend: Backend) -> None:
     assert rig.preempted
     assert rig.stat.pool.host_blocks_used > 0
     counters = rig.stat.counters
-    assert (counters.drafted_tokens > counters.accepted_tokens > 0) == (backend.drafter is not None)
+    assert (counters.drafted_tokens > 0) == backend.drafts
+    if backend.draft_model:
+        held = counters.accepted_tokens / counters.drafted_tokens
+        assert held > 0.98 if backend.draft_model == "itself" else held < 0.3
+    elif backend.drafts:
+        assert counters.drafted_tokens > counters.accepted_tokens > 0

@@ -1,0 +1,78 @@
+"""Has the draft model guess where its guesses gain more than they take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Sequence as Many
+
+from headrace_engine.core.scheduling.draft_model import DraftModel
+from headrace_engine.core.scheduling.drafters import up_to_end
+from headrace_engine.core.scheduling.schedule import Row
+from headrace_engine.core.scheduling.tables import BlockTables
+from headrace_engine.core.speculation.acceptance import Guess
+from headrace_engine.core.speculation.choice import best_depth
+from headrace_engine.core.speculation.row_costs import RowCosts
+from headrace_engine.core.speculation.trials import Trials
+
+_KIND = "model"
+
+
+class ModelGuesses:
+    """Guesses of the draft model, for sequences whose ids it is likelier to hit than what is guessed for nothing.
+
+    Args:
+        model: generates them.
+        most_drafts: maximum number of drafted ids of a sequence in a step.
+        costs: the time of the model's steps, which is measured elsewhere.
+    """
+
+    def __init__(self, model: DraftModel, most_drafts: int, costs: RowCosts) -> None:
+        self._model = model
+        self._most_drafts = most_drafts
+        self._costs = costs
+        self._trials = Trials()
+        self._gains = False
+
+    def guess(
+        self, rows: Many[Row], free: Many[Many[float]], most: int, tables: BlockTables, reserve: int
+    ) -> dict[int, Guess]:
+        """Return guesses for some rows of a step, by number. Their sequences get blocks for them.
+
+        Args:
+            free: of each row, how likely each id is to hold that is guessed without the draft model.
+            most: maximum number of guessed ids in all.
+            reserve: number of blocks to leave to other sequences.
+        """
+        wanted = self._wanted(rows, free, most)
+        sequences = {rows[number].sequence: number for number in wanted}
+        ready = self._model.catch_up(list(sequences))
+        given = {each: tables.reserve_blocks(each, wanted[sequences[each]], reserve) for each in ready}
+        drafts = self._model.draft({each: count for each, count in given.items() if count})
+        if drafts and not self._gains:
+            self._trials.note_tried()
+        return {sequences[each]: Guess(up_to_end(each, ids), _KIND) for each, ids in drafts.items()}
+
+    def _wanted(self, rows: Many[Row], free: Many[Many[float]], most: int) -> Mapping[int, int]:
+        """Return how many ids to generate for some of the rows, by number."""
+        chances = self._chances(rows)
+        better = [number for number in chances if not free[number] or chances[number][0] > free[number][0]]
+        better = sorted(better, key=lambda number: chances[number][0], reverse=True)[:most]
+        likely = {number: chances[number] for number in better}
+        depth = best_depth(free, likely, most, self._costs, self._model.costs)
+        self._gains = depth > 0
+        if depth:
+            self._trials.note_gain()
+            return {number: min(depth, len(row)) for number, row in likely.items()}
+        if not chances or not self._trials.due():
+            return {}
+        number = min(chances, key=lambda number: self._model.behind(rows[number].sequence))
+        return {number: 1}
+
+    def _chances(self, rows: Many[Row]) -> dict[int, list[float]]:
+        """Return how likely each id is to hold that the draft model would generate, of the rows that it may."""
+        found = {}
+        for number, row in enumerate(rows):
+            sequence = row.sequence
+            if sequence.may_draft and sequence.checked is not None and (most := self._model.most(sequence)) > 0:
+                found[number] = sequence.checked.chances(_KIND, min(most, self._most_drafts))
+        return found
