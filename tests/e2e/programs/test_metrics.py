@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
+import yaml
 from headrace import Client
 from headrace.errors import AuthError
 from headrace_gateway.access.api_keys import new_key
@@ -17,6 +22,7 @@ from support.models.tiny_models import make_tiny_llama
 from support.servers.http_servers import HttpGateway, http_gateway
 from support.servers.processes import Server, engine_server
 
+OBSERVABILITY = Path(__file__).parents[3] / "deploy/observability"
 LENGTH = 12
 CONFIG: dict[str, Any] = {"max_new_tokens": LENGTH, "ignore_eos": True, "do_sample": False}
 MODEL = {"engine": "e1", "model": "tiny"}
@@ -69,15 +75,17 @@ def answered(
     return prompt, gateway
 
 
-def scrape(url: str, **headers: str) -> Values:
-    """Return what looks up a value by its name and labels, which are by default those of the model."""
+def samples(url: str, **headers: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """Return the values by name and labels."""
     with urlopen(Request(url, headers=headers), timeout=LIMIT) as answer:
         text = answer.read().decode()
-    found = {
-        (sample.name, frozenset(sample.labels.items())): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
+    families = text_string_to_metric_families(text)
+    return {(each.name, frozenset(each.labels.items())): each.value for family in families for each in family.samples}
+
+
+def scrape(url: str, **headers: str) -> Values:
+    """Return what looks up a value by its name and labels, which are by default those of the model."""
+    found = samples(url, **headers)
 
     def value(name: str, labels: dict[str, str] = MODEL, **more: str) -> float:
         return found[name, frozenset({**labels, **more}.items())]
@@ -130,3 +138,51 @@ def test_what_strangers_ask_for_makes_no_metric(answered: tuple[int, HttpGateway
         assert gateway.ask("PATCH", path)[0] == 401
     value = scrape(f"http://{gateway.http}/metrics", authorization=f"Bearer {keys[1]}")
     assert value("headrace_gateway_calls_total", {"api": "http", "method": "another path"}, code="401") >= 2
+
+
+def _expressions() -> dict[str, list[str]]:
+    """The expressions of alert rules and of panels, by file."""
+    rules = yaml.safe_load((OBSERVABILITY / "alerts.yml").read_text())["groups"]
+    panels = json.loads((OBSERVABILITY / "grafana/dashboards/headrace.json").read_text())["panels"]
+    return {
+        "alerts": [rule["expr"] for group in rules for rule in group["rules"]],
+        "dashboard": [target["expr"] for panel in panels for target in panel.get("targets", ())],
+    }
+
+
+@pytest.mark.parametrize("file", ["alerts", "dashboard"])
+def test_rules_and_panels_name_what_servers_tell(
+    file: str, engine: Server, answered: tuple[int, HttpGateway], keys: tuple[Path, str, str]
+) -> None:
+    """Metrics by name, with each label that an expression asks for."""
+    told: dict[str, set[str]] = {"up": {"job", "instance"}}
+    of_gateway = samples(f"http://{answered[1].http}/metrics", authorization=f"Bearer {keys[1]}")
+    kept = [
+        key for key in of_gateway if key[0].startswith("headrace_gateway_") or key[0] == "headrace_engine_reachable"
+    ]
+    for name, labels in [*samples(f"http://{engine.wait_event('listening')['metrics']}/metrics"), *kept]:
+        told.setdefault(name, {"instance"}).update(label for label, _ in labels)
+    expressions = _expressions()[file]
+    assert len(expressions) >= 8
+    for expression in expressions:
+        named = re.findall(r"\b(up|headrace_\w+)(?:\{([^}]*)\})?", expression)
+        assert named, expression
+        for name, matchers in named:
+            assert name in told, expression
+            assert set(re.findall(r"(\w+)=", matchers)) <= told[name], expression
+        for grouped in re.findall(r"by \(([^)]*)\)", expression):
+            assert any(set(grouped.split(", ")) <= told[name] for name, _ in named), expression
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian package prometheus)")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["check", "config", "--syntax-only", "prometheus.yml"],
+        ["check", "rules", "alerts.yml"],
+        ["test", "rules", "alerts_test.yml"],
+    ],
+)
+def test_prometheus_takes_its_files(arguments: list[str]) -> None:
+    done = subprocess.run(["promtool", *arguments], cwd=OBSERVABILITY, capture_output=True, text=True, timeout=LIMIT)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -57,5 +57,5 @@ def test_volumes_are_declared_and_used() -> None:
 def test_the_default_profile_is_one_that_has_an_engine() -> None:
     (default,) = re.findall(r"^COMPOSE_PROFILES=(\w+)$", (ROOT / ".env").read_text(), re.MULTILINE)
     profiles = {profile for service in SERVICES.values() for profile in service.get("profiles", ())}
-    assert profiles == {"cpu", "two", "gpu"}
+    assert profiles == {"cpu", "two", "gpu", "observability"}
     assert [name for name, service in SERVICES.items() if default in service.get("profiles", ())] == ["engine"]
