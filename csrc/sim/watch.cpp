@@ -79,7 +79,7 @@ void __tsan_func_exit() {}
 void __tsan_vptr_update(void**, void*) {}
 void __tsan_vptr_read(void**) {}
 
-#define TOLD(bytes)                                 \
+#define REPORTED(bytes)                             \
   void __tsan_read##bytes(void* place) {            \
     touch(place, bytes, Access::kRead);             \
   }                                                 \
@@ -93,11 +93,11 @@ void __tsan_vptr_read(void**) {}
     touch(place, bytes, Access::kWrite);            \
   }
 
-TOLD(1)
-TOLD(2)
-TOLD(4)
-TOLD(8)
-TOLD(16)
+REPORTED(1)
+REPORTED(2)
+REPORTED(4)
+REPORTED(8)
+REPORTED(16)
 
 void __tsan_read_range(void* place, size_t bytes) {
   touch(place, bytes, Access::kRead);

@@ -1,6 +1,6 @@
 """Keys of blocks in the prefix cache: what a block's keys and values depend on, as 16 bytes; and which come and go.
 
-The core keeps its prefix cache by them, and the front half tells them to gateways.
+The core keeps its prefix cache by them, and the front half sends them to gateways.
 """
 
 from __future__ import annotations

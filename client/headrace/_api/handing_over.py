@@ -61,7 +61,7 @@ def _start(
     """Start the request on another engine.
 
     While no server is reached, wait for one as long as the caller holds the request: the lost engine may come back. One
-    that has shut down ended the request itself, which is then told.
+    that has shut down ended the request itself, which is then reported.
     """
     while True:
         try:

@@ -57,7 +57,7 @@ class Delivered:
         return self.lost is not None or (self.drained is not None and position >= self.drained.position)
 
     def resumed(self, index: int, *, ended: bool) -> request_pb2.ResumedSequence:
-        """Return what the next engine is told of the sequence.
+        """Return what the next engine is sent of the sequence.
 
         Args:
             index: index of the sequence.

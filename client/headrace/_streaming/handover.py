@@ -1,4 +1,4 @@
-"""A request that another engine can continue, without I/O: what it is told, and what follows from its answer."""
+"""A request that another engine can continue, without I/O: what it is sent, and what follows from its answer."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ class Handover:
 
 
 def _loss_of(error: BaseException) -> HeadraceError:
-    """Return what readers are told of the error that ended a hand-over."""
+    """Return what readers see of the error that ended a hand-over."""
     if isinstance(error, EngineLostError):
         return error
     if isinstance(error, HeadraceError):

@@ -138,7 +138,7 @@ class SequenceReader(ReadableSequence):
         return None if self._delivered is None else self._delivered.lost
 
     def resumed(self, index: int) -> request_pb2.ResumedSequence:
-        """Return what another engine is told of the sequence, which can be handed over; `index` is its index."""
+        """Return what another engine is sent of the sequence, which can be handed over; `index` is its index."""
         delivered = self._delivered or Delivered()
         return delivered.resumed(index, ended=self.end is not None)
 

@@ -17,8 +17,8 @@ constexpr int64_t kLogitsOfThread = 8;
 
 // The logprobs of a row.
 template <typename T>
-__device__ double tell(const CoreSampleRows& args, const Logits<T>& own, const Peak& peak, int32_t token,
-                       SampleShared& shared) {
+__device__ double logprob_of(const CoreSampleRows& args, const Logits<T>& own, const Peak& peak, int32_t token,
+                             SampleShared& shared) {
   const int64_t row = blockIdx.x;
   const CoreSampling& sampling = args.sampling[row];
   const auto count = static_cast<int32_t>(min(static_cast<int64_t>(sampling.top_logprobs), own.count));
@@ -49,7 +49,7 @@ __device__ CoreSampled sampled_row(const CoreSampleRows& args, SampleShared& sha
   if (peak.logit == kNothing) return {0.0, -1, 1};
   const bool greedy = sampling.temperature == 0 || sampling.top_k == 1;
   const int32_t token = greedy ? peak.id : draw(logits, sampling, peak, shared);
-  return {tell(args, own, own_peak, token, shared), token, 1};
+  return {logprob_of(args, own, own_peak, token, shared), token, 1};
 }
 
 template <typename T>

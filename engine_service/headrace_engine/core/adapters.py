@@ -53,7 +53,7 @@ class AdapterReads:
     def _read(self, adapter: AdapterPlan, read: Future[Callable[[], None]]) -> None:
         try:
             read.set_result(self._runner.read_adapter(adapter))
-        except BaseException as error:  # It is raised again where it is told.
+        except BaseException as error:  # It is raised again where it is reported.
             read.set_exception(error)
 
 

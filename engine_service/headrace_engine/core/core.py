@@ -188,7 +188,7 @@ class Core:
                 raise ValueError("a core takes one plan")
 
     def _load_adapters(self) -> None:
-        """Load the adapters that were read, between two steps: rows of ended sequences may still read their places."""
+        """Load the adapters that were read, between two steps: rows of ended sequences may still read their memory."""
         for number, load in self._adapters.ready(block=not self._has_work):
             self._finish()
             self._link.send(AdapterLoaded(number, load()))

@@ -33,7 +33,7 @@ from headrace_engine.request_types import (
 from headrace_engine.result_types import Elements, FinishReason, ReadResult, SequenceView
 
 MOST_PROMPT_KEYS = 4096
-"""Blocks of a prompt whose keys are told."""
+"""Maximum number of blocks of a prompt whose keys are returned."""
 
 
 class Engine(ModelCalls):

@@ -120,7 +120,7 @@ class TokenizerBundle:
             InvalidArgument: as `encode`.
         """
         found = self._encode_aside(self.tokenizer, text)
-        first = next((place for place, token_id in enumerate(found.ids) if token_id in self.added_ids), None)
+        first = next((index for index, token_id in enumerate(found.ids) if token_id in self.added_ids), None)
         if first is None:
             return self.encode_plain(text)
         return [*self.encode_plain(text[: found.offsets[first][0]]), *found.ids[first:]]

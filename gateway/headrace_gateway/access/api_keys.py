@@ -46,7 +46,7 @@ class ApiKey:
         requests_per_minute: requests that may be started, of all keys with this owner; None: no limit.
         tokens_per_minute: tokens of prompts, and sampled ones, of its requests; None: no limit.
         concurrent_requests: its requests that have not ended; None: no limit.
-        waiting_requests: its requests that wait for a place in a batch; None: no limit.
+        waiting_requests: its requests that wait for a slot of a batch; None: no limit.
         kept_bytes: bytes reserved for its requests; None: no limit but that of the models.
     """
 

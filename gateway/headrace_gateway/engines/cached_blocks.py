@@ -1,4 +1,4 @@
-"""The blocks in an engine's prefix caches, as its cache events tell."""
+"""The blocks in an engine's prefix caches, as its cache events report."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CachedBlocks:
         self._next = 1
 
     def follows(self, model_name: str) -> bool:
-        """True if the engine tells what it has of a model."""
+        """True if the engine reports what it has of a model."""
         return model_name in self._models
 
     def known(self, model_name: str, keys: Sequence[bytes]) -> int:

@@ -66,7 +66,7 @@ class Engine:
         liveness: when it was last heard of.
         breaker: passes over it while it fails what it is given.
         prefixes: beginnings of prompts that were sent there.
-        cached: the blocks in its prefix caches, where it tells.
+        cached: the blocks in its prefix caches, where it reports them.
         left: time at which it left the gateway's list; None while it is in it.
     """
 

@@ -1,7 +1,7 @@
 """Prefix affinity: which engine has computed the beginning of a prompt already.
 
 The gateway sees prompts, not blocks: it takes digests of their beginnings, in pieces that are about as long as a block.
-Engines that send cache events have the blocks that they say; which those of a prompt are, engines told when the same
+Engines that send cache events have the blocks that they say; which those of a prompt are, engines said when the same
 beginning was started before (`PromptKeys`). What was sent to an engine just now is not in its events yet, and other
 engines send none: of each engine, the pieces of prompts that were sent there are kept (`Prefixes`). What an engine
 holds is bounded by its KV pool, and so is what is kept of it.
@@ -132,7 +132,7 @@ class Prefixes:
 
 
 class PromptKeys:
-    """The keys of blocks up to which pieces of prompts reach, as engines told them when prompts were started."""
+    """The keys of blocks up to which pieces of prompts reach, as engines returned them when prompts were started."""
 
     def __init__(self) -> None:
         self._keys: OrderedDict[bytes, bytes] = OrderedDict()

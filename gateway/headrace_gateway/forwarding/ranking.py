@@ -50,7 +50,7 @@ def with_prefix(best: Engine, able: Sequence[Engine], wanted: Wanted, keys: Sequ
 
 
 def _known(engine: Engine, wanted: Wanted, keys: Sequence[bytes]) -> int:
-    """Return how many pieces of the prompt an engine has: as its cache events tell, or as was sent there."""
+    """Return how many pieces of the prompt an engine has: as its cache events say, or as was sent there."""
     sent = partial(engine.prefixes.known, wanted.prompt, engine.view.instance_id)
     if keys and engine.cached.follows(wanted.model_name):
         return max(engine.cached.known(wanted.model_name, keys), sent(RECENT_SECONDS))

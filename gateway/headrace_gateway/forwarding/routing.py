@@ -76,7 +76,7 @@ class Router:
         return self._pool.named(Handle.parse(handle).engine)
 
     def learn(self, prompt: Sequence[bytes], keys: bytes) -> None:
-        """Record the keys of a prompt's blocks, which an engine told when it was started."""
+        """Record the keys of a prompt's blocks, which an engine returned when it was started."""
         self._keys.learn(prompt, keys)
 
     def knows(self, handle: str) -> bool:

@@ -60,12 +60,12 @@ _OPENAI = (
     ),
     Operation("/v1/responses", "post", "Create a response.", Response, ResponseRequest, events.TextDelta, ErrorAnswer),
     Operation(
-        "/v1/responses/{name}", "get", "Tell of a stored response.", Response, None, events.TextDelta, ErrorAnswer
+        "/v1/responses/{name}", "get", "Describe a stored response.", Response, None, events.TextDelta, ErrorAnswer
     ),
     Operation("/v1/responses/{name}", "delete", "Forget a stored response.", Deleted, error=ErrorAnswer),
     Operation("/v1/responses/{name}/cancel", "post", "End a response.", Response, error=ErrorAnswer),
     Operation("/v1/models", "get", "List the models that run.", models.ModelList, error=ErrorAnswer),
-    Operation("/v1/models/{name}", "get", "Tell of a model.", models.Model, error=ErrorAnswer),
+    Operation("/v1/models/{name}", "get", "Describe a model.", models.Model, error=ErrorAnswer),
 )
 _ANTHROPIC = (
     Operation(

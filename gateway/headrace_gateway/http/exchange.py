@@ -6,14 +6,16 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
 
-from headrace_gateway.http.bodies import Bodies, read_object
+from headrace_gateway.http.bodies import Bodies, read_object, struct_of, without_effect
 from headrace_gateway.http.callers import Caller
 from headrace_gateway.http.failures import Failure
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 Send = Callable[[Any], Awaitable[None]]
 
@@ -45,6 +47,19 @@ class Exchange:
     async def body(self) -> dict[str, Any]:
         """Return the body. Raises Failure as `read_object`."""
         return await read_object(self.request, self._bodies, self.caller.peer)
+
+    async def read(self, kind: type[T], harmless: Mapping[str, Any], refused: Mapping[str, str]) -> T:
+        """Return the body as a struct, without what changes nothing.
+
+        Args:
+            kind: the struct.
+            harmless: as of `without_effect`.
+            refused: as of `without_effect`.
+
+        Raises:
+            Failure: as `read_object`, `without_effect` and `struct_of`.
+        """
+        return struct_of(kind, without_effect(await self.body(), harmless, refused))
 
     @asynccontextmanager
     async def attended(self) -> AsyncIterator[None]:

@@ -11,7 +11,7 @@ from headrace_gateway.access.access import Access, Standing
 
 _GAUGES = {
     "requests": ("requests", "Requests of an owner that have not ended."),
-    "requests_waiting": ("waiting", "Of these, requests that wait for a place in a batch."),
+    "requests_waiting": ("waiting", "Of these, requests that wait for a slot of a batch."),
     "bytes": ("bytes", "Bytes reserved for the requests of an owner."),
 }
 """Gauges by name: attribute of a Use, and what it says."""

@@ -143,11 +143,11 @@ class _Server(uvicorn.Server):
 
 def _bound(address: Address) -> socket.socket:
     found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, _, _, _, place = found[0]
+    family, _, _, _, where = found[0]
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(place)
+        listening.bind(where)
     except OSError as error:
         listening.close()
         raise ListenError(f"cannot listen on {address}: {error.strerror or error}") from None

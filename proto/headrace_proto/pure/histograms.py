@@ -37,9 +37,9 @@ class Histogram:
         """Count many values, in a time that sorting takes."""
         ordered = sorted(values)
         below = 0
-        for place, bound in enumerate(self.bounds):
+        for index, bound in enumerate(self.bounds):
             up_to = bisect_right(ordered, bound, below)
-            self.counts[place] += up_to - below
+            self.counts[index] += up_to - below
             below = up_to
         self.counts[-1] += len(ordered) - below
         self.total += sum(ordered)

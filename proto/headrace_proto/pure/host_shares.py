@@ -73,11 +73,11 @@ def host_of(peer: str) -> str:
 
 def _address_of(peer: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """Return the address of a peer, of IPv4 where it is mapped; None if it has none."""
-    kind, _, place = unquote(peer).partition(":")
+    kind, _, rest = unquote(peer).partition(":")
     if kind not in ("ipv4", "ipv6"):
         return None
     try:
-        address = ipaddress.ip_address(place.rpartition(":")[0].strip("[]").partition("%")[0])
+        address = ipaddress.ip_address(rest.rpartition(":")[0].strip("[]").partition("%")[0])
     except ValueError:
         return None
     return getattr(address, "ipv4_mapped", None) or address

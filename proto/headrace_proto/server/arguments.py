@@ -23,7 +23,7 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 def add_server_flags(parser: argparse.ArgumentParser, *, port: int, running: str) -> None:
-    """Add what every server can be told.
+    """Add the arguments that every server takes.
 
     Args:
         port: default port.

@@ -66,9 +66,9 @@ class Columns:
             texts=of(self.texts),
             checksums=of(self.checksums),
         )
-        for place, row in enumerate(rows) if self._details else ():
+        for index, row in enumerate(rows) if self._details else ():
             if row in self._details:
-                add_details(picked, place, self._details[row])
+                add_details(picked, index, self._details[row])
         return picked
 
     def _check(self) -> None:

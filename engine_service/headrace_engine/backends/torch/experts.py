@@ -35,11 +35,11 @@ def routed(
     chosen, weights = route(scores, spec)
     out = torch.zeros_like(x)
     for number in chosen.unique().tolist():
-        rows, place = (chosen == number).nonzero(as_tuple=True)
+        rows, column = (chosen == number).nonzero(as_tuple=True)
         expert, part = experts[number], x[rows]
         inner = gated(linear(part, expert.gate, expert.gate_bias), linear(part, expert.up, expert.up_bias))
         product = linear(inner, expert.down, expert.down_bias)
-        out[rows] += product * weights[rows, place, None].to(x.dtype)
+        out[rows] += product * weights[rows, column, None].to(x.dtype)
     return out
 
 

@@ -35,8 +35,8 @@ class Shield:
         """Return the pieces of a rendered text without the marks; True: the name of a token, from a message."""
         pieces = []
         parts = _MARK.split(rendered)  # text, number, text, number, …, text
-        for place, part in enumerate(parts):
-            pieces.append((self._texts[int(part)] if place % 2 and part else part, bool(place % 2)))
+        for index, part in enumerate(parts):
+            pieces.append((self._texts[int(part)] if index % 2 and part else part, bool(index % 2)))
         return [piece for piece in pieces if piece[0]]
 
     def unmark(self, rendered: str) -> str:

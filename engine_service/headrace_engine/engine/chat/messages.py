@@ -66,7 +66,7 @@ def _message(message: ChatMessage, path: str) -> dict[str, Any]:
             shown[name] = getattr(message, name)
     if message.tool_calls:
         calls = enumerate(message.tool_calls)
-        shown["tool_calls"] = [_tool_call(call, f"{path}.tool_calls[{place}]") for place, call in calls]
+        shown["tool_calls"] = [_tool_call(call, f"{path}.tool_calls[{index}]") for index, call in calls]
     return _with_reasoning(shown | _extra(message, shown, f"{path}.extra_json"))
 
 

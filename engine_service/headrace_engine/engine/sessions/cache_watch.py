@@ -14,7 +14,7 @@ _CHANGES_AT_ONCE = 1024
 
 
 class CacheWatch:
-    """What a session has yet to tell of all prefix caches. It holds a copy of one only while that is being sent.
+    """What a session has yet to send of all prefix caches. It holds a copy of one only while that is being sent.
 
     Args:
         read: returns the cached blocks of each running model, by name.
@@ -53,7 +53,7 @@ class CacheWatch:
 
 
 class _Followed:
-    """One model's cache, told up to a number."""
+    """One model's cache, sent up to a number."""
 
     def __init__(self, name: str, blocks: CachedBlocks) -> None:
         self.blocks = blocks
@@ -63,7 +63,7 @@ class _Followed:
 
     @property
     def behind(self) -> bool:
-        """True if there is something to tell."""
+        """True if there is something to send."""
         return bool(self._waiting) or self._told != self.blocks.next
 
     def take(self, keys: int) -> CacheEvent:

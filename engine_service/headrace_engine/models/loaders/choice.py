@@ -9,12 +9,12 @@ from headrace_engine.errors import BadModel
 from headrace_engine.models.layout import name_some
 
 
-def one_file(names: Sequence[str], prefix: str, place: str, kind: str = "GGUF file") -> str:
+def one_file(names: Sequence[str], prefix: str, location: str, kind: str = "GGUF file") -> str:
     """Return the file named by the prefix: by an exact match, else the only one whose name starts with it.
 
     Args:
         names: names of the files.
-        place: their location, for messages.
+        location: where they are, for messages.
         kind: what they are, for messages.
 
     Raises:
@@ -26,6 +26,6 @@ def one_file(names: Sequence[str], prefix: str, place: str, kind: str = "GGUF fi
         return (exact or begun)[0]
     begin = f" that begins with {prefix!r}" if prefix else ""
     if not begun:
-        raise BadModel(f"{place}: no {kind}{begin}")
+        raise BadModel(f"{location}: no {kind}{begin}")
     listed = name_some(begun)
-    raise BadModel(f"{place}: more than one {kind}{begin}: {listed}. Set file_prefix to the beginning of one name")
+    raise BadModel(f"{location}: more than one {kind}{begin}: {listed}. Set file_prefix to the beginning of one name")

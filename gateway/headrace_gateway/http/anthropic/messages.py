@@ -10,7 +10,6 @@ from headrace.errors import HeadraceError
 from headrace.types import FinishReason
 
 from headrace_gateway.http.anthropic.request import HARMLESS, NAMES, REFUSED, CountRequest, MessageRequest
-from headrace_gateway.http.bodies import struct_of, without_effect
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import failure_of
 from headrace_gateway.http.generation import Generations, Text, read_all
@@ -125,7 +124,7 @@ class Messages:
 
     async def create(self, exchange: Exchange) -> None:
         """Answer one conversation."""
-        request = struct_of(MessageRequest, without_effect(await exchange.body(), HARMLESS, REFUSED))
+        request = await exchange.read(MessageRequest, HARMLESS, REFUSED)
         started = self._generations.started(request.model, request.prompt(), request.config(), NAMES)
         async with exchange.attended(), started as queue:
             answering = _Answering(exchange, request, queue)
@@ -133,7 +132,7 @@ class Messages:
 
     async def count(self, exchange: Exchange) -> None:
         """Answer with the tokens of a conversation."""
-        request = struct_of(CountRequest, without_effect(await exchange.body(), HARMLESS, REFUSED))
+        request = await exchange.read(CountRequest, HARMLESS, REFUSED)
         async with exchange.attended():
             try:
                 found = await self._generations.client.tokenize(request.model, **request.prompt())

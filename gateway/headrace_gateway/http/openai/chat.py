@@ -10,7 +10,7 @@ import msgspec
 from headrace import AsyncResultQueue
 from headrace_proto.pure.answers.pieces import Thought
 
-from headrace_gateway.http.bodies import MAX_MESSAGES, struct_of, without_effect
+from headrace_gateway.http.bodies import MAX_MESSAGES
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import invalid
 from headrace_gateway.http.generation import Generations, Text
@@ -159,8 +159,7 @@ class Chat:
 
     async def __call__(self, exchange: Exchange) -> None:
         """Answer one chat."""
-        given = without_effect(await exchange.body(), _HARMLESS, _REFUSED)
-        request = struct_of(ChatRequest, given)
+        request = await exchange.read(ChatRequest, _HARMLESS, _REFUSED)
         config = request.config()
         client, thinks = self._generations.client, request.separate_reasoning
         making = await machines_for(client, request.model, request.prompt(), request.tool_parser, thinks=thinks)

@@ -9,7 +9,6 @@ from typing import Any, Literal
 import msgspec
 from headrace import AsyncResultQueue
 
-from headrace_gateway.http.bodies import struct_of, without_effect
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import invalid
 from headrace_gateway.http.generation import Generations, Text
@@ -92,8 +91,7 @@ class Completions:
 
     async def __call__(self, exchange: Exchange) -> None:
         """Complete the prompts of one request."""
-        given = without_effect(await exchange.body(), _HARMLESS, _REFUSED)
-        request = struct_of(CompletionRequest, given)
+        request = await exchange.read(CompletionRequest, _HARMLESS, _REFUSED)
         config, names = request.config(), fields.NAMES | {"top_logprobs": "logprobs"}
         async with exchange.attended(), AsyncExitStack() as stack:
             firsts = [

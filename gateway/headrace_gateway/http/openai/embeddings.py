@@ -9,7 +9,6 @@ from typing import Any, Literal
 import msgspec
 from headrace.errors import HeadraceError
 
-from headrace_gateway.http.bodies import struct_of, without_effect
 from headrace_gateway.http.clients import Clients
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import failure_of, invalid
@@ -86,7 +85,7 @@ class Embeddings:
 
     async def __call__(self, exchange: Exchange) -> None:
         """Embed the inputs of one request."""
-        request = struct_of(EmbeddingRequest, without_effect(await exchange.body(), _HARMLESS, _REFUSED))
+        request = await exchange.read(EmbeddingRequest, _HARMLESS, _REFUSED)
         pooling: Any = request.pooling.upper()
         async with exchange.attended():
             try:

@@ -37,7 +37,7 @@ class ModelList(msgspec.Struct):
 
 
 class Models:
-    """Tells of models.
+    """Describes models.
 
     Args:
         clients: ask the engines.

@@ -33,7 +33,7 @@ class Deleted(msgspec.Struct):
 
 
 class Responses:
-    """Creates responses, and tells of stored ones.
+    """Creates responses, and describes stored ones.
 
     Args:
         generations: starts requests.
@@ -175,7 +175,7 @@ async def _whole(source: Source) -> Response:
 
 
 async def _stream(exchange: Exchange, source: Source, after: int = -1) -> None:
-    """Send the events of a response after one. The last ones tell the whole text, also what came before."""
+    """Send the events of a response after one. The last ones have the whole text, also what came before."""
     events = Events(exchange, source.response, after)
     await exchange.begin_events({"x-request-id": source.accepted.request_id})
     await events.begin()
