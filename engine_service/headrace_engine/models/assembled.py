@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from headrace_engine.models.code_layouts import LAYOUTS, Bytes, Parts
 from headrace_engine.models.expert_layouts import EXPERT_LAYOUTS
 from headrace_engine.models.files import Assembly, StoredTensor
-from headrace_engine.models.quantized_rows import QuantizedType, quantized_type
+from headrace_engine.models.quantized_rows import QuantizedType, quantized_type, unpaired
 from headrace_engine.models.table_rows import TableType, table_type
 
 Floats = NDArray[np.float32]
@@ -43,18 +43,22 @@ def assemble(stored: StoredTensor, data: Sequence[memoryview]) -> memoryview:
         picked = slice(assembly.first, assembly.first + stored.shape[0] * assembly.step, assembly.step)
         made = EXPERT_LAYOUTS[assembly.layout](assembly.parts, parts, picked)
         return np.ascontiguousarray(made).reshape(-1).view(np.uint8).data
-    kind = quantized_type(stored.storage) or table_type(stored.storage)
-    assert kind is not None
     outputs, inputs = stored.shape
-    rows = np.empty((outputs, kind.row_bytes(inputs)), dtype=np.uint8)
+    rows = np.empty((outputs, stored.nbytes // outputs), dtype=np.uint8)
     step = max(1, _VALUES_AT_ONCE // inputs // _ROW_MULTIPLE) * _ROW_MULTIPLE
     for begin in range(0, outputs, step):
         end = min(begin + step, outputs)
-        rows[begin:end] = _rows(assembly, kind, inputs, parts, range(begin + assembly.first, end + assembly.first))
+        numbers = range(begin + assembly.first, end + assembly.first)
+        if assembly.ordered:
+            rows[begin:end] = _ordered(assembly, inputs, parts, numbers)
+        else:
+            rows[begin:end] = _rows(assembly, stored.storage, inputs, parts, numbers)
     return rows.reshape(-1).data
 
 
-def _rows(assembly: Assembly, kind: RowType, inputs: int, parts: Parts, numbers: range) -> Bytes:
+def _rows(assembly: Assembly, storage: str, inputs: int, parts: Parts, numbers: range) -> Bytes:
+    kind = quantized_type(storage) or table_type(storage)
+    assert kind is not None
     layout, groups = LAYOUTS[assembly.layout], _groups(inputs, assembly.group, kind)
     scaled = np.arange(numbers.start, numbers.stop) // assembly.height
     scales = _scales(assembly.parts[1], layout.scales(parts, scaled)) + np.float32(assembly.added)
@@ -68,6 +72,21 @@ def _rows(assembly: Assembly, kind: RowType, inputs: int, parts: Parts, numbers:
     if problem := layout.check(codes):
         raise assembly.parts[0].error(problem)
     return kind.joined(codes, scales[:, groups], offsets)
+
+
+def _ordered(assembly: Assembly, inputs: int, parts: Parts, numbers: range) -> Bytes:
+    """Return rows as float32 numbers, each input by the scale and zero point of its group."""
+    layout, kind, groups = LAYOUTS[assembly.layout], quantized_type(assembly.ordered), parts[-1].astype(np.int64)
+    assert kind is not None
+    rows = np.arange(numbers.start, numbers.stop)
+    zeros = layout.zeros(parts[:-1], rows, kind.bits)
+    if zeros is not None:
+        _check_zeros(assembly.parts[2], kind, zeros)
+    codes = layout.codes(parts, numbers.start, numbers.stop, kind.bits)
+    values = (codes if kind.bits == 8 else unpaired(codes, inputs))[:, :inputs].astype(np.float32)
+    values -= np.float32(kind.centre) if zeros is None else zeros[:, groups].astype(np.float32)
+    values *= _scales(assembly.parts[1], layout.scales(parts, rows))[:, groups]
+    return values.view(np.uint8)
 
 
 def _groups(inputs: int, stored: int, kind: RowType) -> NDArray[np.int64]:

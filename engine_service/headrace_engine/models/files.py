@@ -45,6 +45,8 @@ class Assembly:
         step: difference of the indices of neighbouring rows.
         height: rows that share their scales.
         added: what is added to every scale.
+        ordered: storage type of codes whose last part names the group of each input, and which become numbers; "":
+            groups of inputs follow one another.
     """
 
     layout: str
@@ -54,6 +56,7 @@ class Assembly:
     step: int = 1
     height: int = 1
     added: float = 0.0
+    ordered: str = ""
 
 
 @dataclass(frozen=True, slots=True)

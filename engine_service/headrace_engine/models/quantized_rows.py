@@ -53,7 +53,12 @@ class QuantizedType:
     @property
     def zero(self) -> int:
         """Code of the weight 0; 0 with offsets."""
-        return 0 if self.has_offsets else 1 << (self.bits - 1)
+        return 0 if self.has_offsets else self.centre
+
+    @property
+    def centre(self) -> int:
+        """The code in the middle: of the weight 0 where codes are symmetric."""
+        return 1 << (self.bits - 1)
 
     def scales(self, inputs: int) -> int:
         """Return the number of scales of a row."""

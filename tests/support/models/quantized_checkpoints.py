@@ -72,11 +72,17 @@ def quantize(weight: Tensor, bits: int, group: int, *, symmetric: bool, dtype: t
     return Codes(codes.flatten(1)[:, : weight.shape[1]].int(), scales, zeros.int(), group)
 
 
-def gptq(bits: int, group: int, *, symmetric: bool, version: int = 1) -> Packing:
-    """AutoGPTQ's QuantLinear; in version 1 zero points are stored one lower."""
+def gptq(bits: int, group: int, *, symmetric: bool, version: int = 1, ordered: bool = False) -> Packing:
+    """AutoGPTQ's QuantLinear; in version 1 zero points are stored one lower.
+
+    Args:
+        ordered: groups have inputs from all over, as with `desc_act`.
+    """
 
     def packed(weight: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         made = quantize(weight, bits, group, symmetric=symmetric)
+        if ordered:
+            return _reordered(made, bits, version)
         tensors = {
             "qweight": _words(made.codes.T, bits),
             "qzeros": _words(made.zeros - int(version == 1), bits).T.contiguous(),
@@ -86,6 +92,19 @@ def gptq(bits: int, group: int, *, symmetric: bool, version: int = 1) -> Packing
         return tensors, made.weights
 
     return packed
+
+
+def _reordered(made: Codes, bits: int, version: int) -> tuple[dict[str, Tensor], Tensor]:
+    """Return what would be stored had the inputs been in another order when they were parted into groups."""
+    inputs = made.codes.shape[1]
+    places = torch.randperm(inputs, generator=torch.Generator().manual_seed(inputs))
+    tensors = {
+        "qweight": _words(made.codes[:, places].T, bits),
+        "qzeros": _words(made.zeros - int(version == 1), bits).T.contiguous(),
+        "scales": made.scales.T.contiguous(),
+        "g_idx": (places // made.group).int(),
+    }
+    return tensors, made.weights[:, places].contiguous()
 
 
 def awq(group: int) -> Packing:
@@ -277,7 +296,11 @@ SCHEMES: Mapping[str, tuple[Packing, dict[str, Any]]] = {
 }
 """Ways to quantize into integers: the layout, and the `quantization_config` that goes with it."""
 
+_ORDERED = {**_GPTQ, "desc_act": True, "group_size": 32}
 NUMBERS: Mapping[str, tuple[Packing, dict[str, Any]]] = {
+    "gptq act-order": (gptq(4, 32, symmetric=True, ordered=True), {**_ORDERED, "bits": 4, "sym": True}),
+    "gptq act-order asymmetric": (gptq(4, 32, symmetric=False, ordered=True), {**_ORDERED, "bits": 4, "sym": False}),
+    "gptq 8 bits act-order": (gptq(8, 32, symmetric=False, ordered=True), {**_ORDERED, "bits": 8, "sym": False}),
     "float8": _scheme("float-quantized", **_FLOAT8, strategy="channel"),
     "float8 of a matrix": _scheme("naive-quantized", **_FLOAT8, strategy="tensor"),
     "float8 in blocks": _scheme("float-quantized", **_FLOAT8, strategy="block", block_structure=[16, 32]),

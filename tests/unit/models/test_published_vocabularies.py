@@ -121,6 +121,42 @@ def test_t4_published_tokenizers_agree(all_vocabularies: Path, tmp_path: Path) -
         assert [text for text in texts if _ids(ours, text) != _ids(theirs, text)] == [], name
 
 
+def _byte_level_gguf(tokenizer: dict[str, Any], pre: str, path: Path) -> Path:
+    """A byte-level tokenizer.json as the vocabulary of a GGUF file."""
+    added = {token["id"]: token for token in tokenizer["added_tokens"]}
+    pieces = {number: piece for piece, number in tokenizer["model"]["vocab"].items()}
+    pieces |= {number: token["content"] for number, token in added.items()}
+    numbers = range(max(pieces) + 1)
+    kinds = [3 if number in added else 1 if number in pieces else 5 for number in numbers]
+    writer = gguf.GGUFWriter(path, "gpt-oss")
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(pre)
+    writer.add_token_list([pieces.get(number, f"[PAD{number}]") for number in numbers])
+    writer.add_token_types(kinds)
+    writer.add_token_merges(
+        [pair if isinstance(pair, str) else " ".join(pair) for pair in tokenizer["model"]["merges"]]
+    )
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    return path
+
+
+@pytest.mark.soak
+def test_ids_of_harmony_are_those_of_gpt_oss(tmp_path: Path) -> None:
+    """o200k_harmony, as a GGUF file has it and as its tokenizer.json; "hello world" by its published ids."""
+    from tokenizers import Tokenizer
+
+    ((_, content),) = tokenizer_files(tmp_path, ("gptoss",), "tokenizer.json")
+    theirs = Tokenizer.from_str(content.decode())
+    ours = build_tokenizer(_byte_level_gguf(json.loads(content), "gpt-4o", tmp_path / "harmony.gguf")).tokenizer
+    corpus = json.loads(Path(__file__).with_name("smollm2_ids.json").read_text(encoding="utf-8"))
+    plain = [entry["text"] for entry in corpus]
+    texts = [*plain, *(f"<|start|>assistant<|channel|>analysis<|message|>{text}<|end|>" for text in plain)]
+    assert _ids(ours, "hello world") == [24912, 2375]
+    assert [text for text in texts if _ids(ours, text) != _ids(theirs, text)] == []
+
+
 @pytest.mark.soak
 def test_splittings_are_those_of_published_tokenizers(tmp_path: Path) -> None:
     """The parts of texts by our name for a splitting, and by the tokenizer.json of the model."""

@@ -80,7 +80,7 @@ def test_settings_are_refused_by_field(made: Path, copy: Copy, changes: dict[str
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"desc_act": True}, "desc_act = True is not supported with groups"),
+        ({"desc_act": "yes"}, "desc_act = 'yes' must be true or false"),
         ({"checkpoint_format": "marlin"}, "checkpoint_format = 'marlin' is not supported; supported are gptq, gptq_v2"),
         ({"dynamic": {"-:.*down.*": {}}}, "dynamic = {'-:.*down.*': {}} is not supported"),
         ({"pack_dtype": "int8"}, "pack_dtype = 'int8'"),
@@ -126,10 +126,18 @@ def test_a_matrix_that_is_there_twice_is_refused(made: Path, copy: Copy) -> None
     assert f"tensor {Q}.weight is there both quantized and as numbers" in refusal(path)
 
 
-def test_inputs_in_another_order_are_refused(of_gptq: Path, copy: Copy) -> None:
+@pytest.mark.parametrize("group", [-1, 2])
+def test_inputs_of_a_group_that_is_not_there_are_refused(of_gptq: Path, copy: Copy, group: int) -> None:
     path = copy(of_gptq)
-    change(path, f"{Q}.g_idx", lambda order: order.flip(0))
-    assert f"tensor {Q}.g_idx puts input 0 into group 1, expected 0" in refusal(path)
+    change(path, f"{Q}.g_idx", lambda order: order.index_fill(0, torch.tensor(7), group))
+    assert f"tensor {Q}.g_idx puts input 7 into group {group}; there are 2" in refusal(path)
+
+
+def test_act_order_needs_the_groups_of_inputs(of_gptq: Path, copy: Copy) -> None:
+    path = copy(of_gptq)
+    configure(path, desc_act=True)
+    change(path, f"{Q}.g_idx", lambda _: None)
+    assert f"tensor {Q}.g_idx is absent, but the module is quantized" in refusal(path)
 
 
 def test_scales_that_are_not_finite_are_refused(made: Path, copy: Copy) -> None:

@@ -80,11 +80,34 @@ def matrix(
     group: int,
     height: int = 1,
     added: float = 0.0,
+    order: StoredTensor | None = None,
 ) -> StoredTensor:
-    """Return the matrix of a module, [outputs, inputs], as it is assembled from parts, the codes first."""
-    codes, nbytes = parts[0], shape[0] * kind.row_bytes(shape[1])
+    """Return the matrix of a module, [outputs, inputs], as it is assembled from parts, the codes first.
+
+    Args:
+        order: the group of each input, where they do not follow one another: the matrix then has float32 numbers.
+    """
+    codes, nbytes, storage = parts[0], shape[0] * kind.row_bytes(shape[1]), kind.name
     made = Assembly(layout, tuple(parts), group, height=height, added=added)
-    return StoredTensor(f"{module}.weight", kind.name, shape, codes.file, codes.offset, nbytes, assembly=made)
+    if order is not None:
+        nbytes, storage = 4 * shape[0] * shape[1], "F32"
+        made = Assembly(layout, (*parts, order), group, ordered=kind.name)
+    return StoredTensor(f"{module}.weight", storage, shape, codes.file, codes.offset, nbytes, assembly=made)
+
+
+def group_order(order: StoredTensor, group: int, count: int) -> StoredTensor | None:
+    """Return what names the group of each input, of `count` ones; None: groups of `group` inputs follow one another.
+
+    Raises:
+        BadModel: a group is not there.
+    """
+    import numpy as np
+
+    found = np.frombuffer(bytes(map_tensor(order)), dtype="<i4")
+    wrong = np.flatnonzero((found < 0) | (found >= count))
+    if len(wrong):
+        raise order.error(f"puts input {wrong[0]} into group {found[wrong[0]]}; there are {count}")
+    return None if (found == np.arange(len(found)) // group).all() else order
 
 
 def numbers_matrix(module: str, codes: StoredTensor, scales: StoredTensor, group: int, height: int) -> StoredTensor:
