@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-OF_OTHERS = {"docs/metrics.md", "docs/model-configs.md", "docs/proxies.md"}
-"""Pages that quote settings of other programs, or names that are put together where they are used."""
+OF_OTHERS = {"docs/kubernetes.md", "docs/metrics.md", "docs/model-configs.md", "docs/operations.md", "docs/proxies.md"}
+"""Pages that quote settings of other programs, and metrics, whose names are put together where they are used."""
 
 FOREIGN = {"vpdpbusd", "vpmaddwd", "xe2", "jnp", "bnb_4bit_use_double_quant", "bc024"}
 """Instructions, names in other programs, and an example of the name of a case."""
