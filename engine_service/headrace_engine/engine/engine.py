@@ -20,6 +20,7 @@ from headrace_engine.engine.requests.reading import Reading, page_of
 from headrace_engine.engine.requests.registry import RequestRegistry
 from headrace_engine.engine.results.statistics import Clock
 from headrace_engine.engine.results.usage import Usage
+from headrace_engine.engine.sessions.cache_watch import CacheWatch
 from headrace_engine.engine.sessions.load import model_loads
 from headrace_engine.engine.sessions.session_update import ModelLoad
 from headrace_engine.engine.sessions.sessions import Sessions
@@ -84,6 +85,10 @@ class Engine(ModelCalls):
         """
         books, newest = self._registry.budget.books.changed(version)
         return [self._usage_of(book.owner) for book in books if book.owner], newest
+
+    def watch_cache(self, model_name: str) -> CacheWatch:
+        """Return what tells the blocks in a model's prefix cache, and their changes."""
+        return CacheWatch(lambda: {name: blocks for name, blocks in self._cached().items() if name == model_name})
 
     async def start(self, declared: Sequence[RuntimeConfig] = ()) -> list[Replaced]:
         """Restore the models and states kept from before a restart. Their verbs run in the background.

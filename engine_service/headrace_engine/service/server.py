@@ -33,6 +33,7 @@ class EngineServer:
         reflection: serve reflection, for tools such as grpcurl.
         certificates: for TLS; None: no encryption.
         secrets: one of which every call must bring; none: anyone may call.
+        vllm_model: model to serve by vLLM's service too; "": none.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class EngineServer:
         reflection: bool = True,
         certificates: Certificates | None = None,
         secrets: Sequence[str] = (),
+        vllm_model: str = "",
     ) -> None:
         self._endless = EndlessCalls()
         self._certificates = certificates
@@ -52,6 +54,8 @@ class EngineServer:
         engine_service_pb2_grpc.add_EngineServiceServicer_to_server(EngineServicer(engine), self._server)
         model_service_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(engine), self._server)
         request_service_pb2_grpc.add_RequestServiceServicer_to_server(RequestServicer(engine), self._server)
+        if vllm_model:
+            _add_vllm(engine, vllm_model, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, self._server)
         if reflection:
             enable(self._server)
@@ -81,3 +85,12 @@ class EngineServer:
         await self._health.stop()
         self._endless.end(ENDLESS)
         await self._server.stop(grace)
+
+
+def _add_vllm(engine: Engine, model_name: str, server: grpc.aio.Server) -> None:
+    """Add vLLM's service; its library is imported only where it is served."""
+    from smg_grpc_proto.generated.vllm_engine_pb2_grpc import add_VllmEngineServicer_to_server
+
+    from headrace_engine.service.vllm.vllm_servicer import VllmServicer
+
+    add_VllmEngineServicer_to_server(VllmServicer(engine, model_name), server)

@@ -17,12 +17,14 @@ from google.protobuf.message import DecodeError
 
 from headrace_proto.server.intake import Intake, NoMessage
 
-WATCHES = frozenset({"WatchModel", "WatchEngineStat"})
+WATCHES = frozenset({"WatchModel", "WatchEngineStat", "SubscribeKvEvents"})
 """Calls that last as long as their clients, and would hold up a drain."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
-_OURS = "/headrace."
+_OURS = ("/headrace.", "/vllm.grpc.engine.")
+"""Beginnings of paths of the contract, and of vLLM's service, which an engine may serve too."""
+
 _HEALTH = "/grpc.health."
 _HANDLERS: dict[tuple[bool, bool], Any] = {
     (False, False): grpc.unary_unary_rpc_method_handler,

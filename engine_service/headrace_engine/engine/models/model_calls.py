@@ -17,6 +17,7 @@ from headrace_engine.engine.models.registry import ModelRegistry
 from headrace_engine.engine.models.serializing import Serializer, Serializing
 from headrace_engine.engine.models.statistics_view import engine_stat
 from headrace_engine.engine.results.statistics import Clock
+from headrace_engine.engine.text.tokenizer_files import TokenizerFiles
 from headrace_engine.engine.work.pools import WorkPools
 from headrace_engine.errors import Unavailable, quoted
 from headrace_engine.model_types import AdapterView, ModelDescription, ModelProgress, ModelView, SerializedModel
@@ -150,6 +151,15 @@ class ModelCalls:
         """Return the ids of a prompt, as start_request would use them, and its text. `party` owns the work."""
         prepared = self._models.prepared(model_name)
         return await prepared.text.tokenize(prompt, add_special_tokens, prepared.max_length, party)
+
+    async def tokenizer_files(self, model_name: str) -> TokenizerFiles:
+        """Return a model's tokenizer as files."""
+        prepared = self._models.prepared(model_name)
+        return await prepared.text.files(prepared.files.spec.architecture)
+
+    def tokens_to_prefill(self, model_name: str) -> int:
+        """Return the prompt tokens that a model has still to compute, without those in its prefix cache."""
+        return self._models.get(model_name).outputs.tokens_to_prefill
 
     async def detokenize(
         self, model_name: str, token_ids: Sequence[int], skip_special_tokens: bool, party: str = ""

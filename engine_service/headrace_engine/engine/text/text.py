@@ -14,6 +14,7 @@ from headrace_engine.engine.text.pieces import encode_pieces
 from headrace_engine.engine.text.spellings import SLICE, in_slices, spell_slices, spelling_size, spellings
 from headrace_engine.engine.text.stopping import Decoder, StoppingDetokenizer
 from headrace_engine.engine.text.stops import stops_of
+from headrace_engine.engine.text.tokenizer_files import TokenizerFiles, tokenizer_files
 from headrace_engine.engine.work.pool import PoolLimits, WorkPool
 from headrace_engine.engine.work.pools import WorkPools
 from headrace_engine.errors import InvalidArgument
@@ -45,6 +46,7 @@ class TextProcessor:
         self, bundle: TokenizerBundle, chat_template: str | None = None, pools: WorkPools | None = None
     ) -> None:
         self._bundle = bundle
+        self._chat_template = chat_template
         self._rendering = _rendering(bundle, chat_template)
         self._pools = pools or WorkPools()
         self._chats = WorkPool("rendering chats", CHATS)
@@ -61,6 +63,12 @@ class TextProcessor:
         """Refuse further chats and end the side process that renders them."""
         if self._rendering is not None:
             self._rendering.close()
+
+    async def files(self, architecture: str) -> TokenizerFiles:
+        """Return the tokenizer as files. `architecture`: of the model."""
+        size = len(self._bundle.pieces)
+        template = self._chat_template
+        return await self._pools.on_text("", size, tokenizer_files, self._bundle, template, architecture)
 
     def check_known(self, ids: Sequence[int]) -> None:
         """Refuse ids for which the model has no row; see TokenizerBundle."""

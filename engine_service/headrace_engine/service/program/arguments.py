@@ -6,6 +6,7 @@ import argparse
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from headrace_proto.pure.addresses import Address
@@ -52,6 +53,7 @@ class Arguments:
         certificates: for TLS; None: no encryption.
         secrets: one of which every call must bring; none: anyone may call.
         metrics: address of the metrics' HTTP port; None: there is none.
+        vllm_model: model to serve by vLLM's service too; "": none.
     """
 
     engine: EngineOptions
@@ -65,6 +67,7 @@ class Arguments:
     certificates: Certificates | None
     secrets: tuple[str, ...]
     metrics: Address | None = None
+    vllm_model: str = ""
 
 
 def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
@@ -75,6 +78,8 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
         models = _models(given)
         options = _engine_options(given)
         certificates = certificates_of(given)
+        if given.vllm_service is not None:
+            _check_vllm()
         secrets = () if given.secret_file is None else read_secrets(given.secret_file)
     except ValueError as error:
         parser.error(str(error))
@@ -90,6 +95,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
         certificates=certificates,
         secrets=secrets,
         metrics=given.metrics,
+        vllm_model=given.vllm_service or "",
     )
 
 
@@ -107,6 +113,16 @@ def _models(given: argparse.Namespace) -> tuple[RuntimeConfig, ...]:
     return models
 
 
+def _check_vllm() -> None:
+    """Refuse --vllm-service where its library is missing.
+
+    Raises:
+        ValueError: the message is one line that names the argument.
+    """
+    if find_spec("smg_grpc_proto") is None:
+        raise ValueError("--vllm-service: its library is not installed: pip install 'headrace-engine[smg]'")
+
+
 def _flag(field: str) -> str:
     return f"--{field.replace('_', '-')}"
 
@@ -117,6 +133,11 @@ def _parser() -> argparse.ArgumentParser:
     add_server_flags(parser, port=7071, running="running requests")
     add_tls_flags(parser)
     add_engine_flags(parser)
+    parser.add_argument(
+        "--vllm-service",
+        metavar="MODEL",
+        help="serve this model by vLLM's gRPC service too (vllm.grpc.engine.VllmEngine); needs the extra smg",
+    )
     models = parser.add_argument_group("models", _ABOUT_MODELS)
     models.add_argument(
         "--model", action="append", default=[], metavar="NAME=PATH", help="install and start a model; repeatable"

@@ -46,6 +46,7 @@ class Service:
             reflection=arguments.reflection,
             certificates=arguments.certificates,
             secrets=arguments.secrets,
+            vllm_model=arguments.vllm_model,
         )
         self._metrics = MetricsServer(engine)
         self._also: dict[str, str] = {}

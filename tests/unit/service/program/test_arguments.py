@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from headrace_engine.config import ComputeDtype, Lease, RuntimeConfig
 from headrace_engine.environment import PROCESSORS_VARIABLE
+from headrace_engine.service.program import arguments
 from headrace_engine.service.program.arguments import parse_arguments
 from headrace_engine.service.program.model_arguments import Setting, read_model
 
@@ -208,3 +209,11 @@ def test_enums_may_be_short_in_json_too(kind: str) -> None:
 def test_a_wrong_enum_in_json_lists_the_right_ones() -> None:
     with pytest.raises(ValueError, match=r"one of: .*linear"):
         Setting.from_pair('rope_scaling={"type": "bent", "factor": 2.0}')
+
+
+def test_vllms_service_needs_its_library(monkeypatch, capsys):
+    assert parse_arguments(["--vllm-service", "smol"]).vllm_model == "smol"
+    monkeypatch.setattr(arguments, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit):
+        parse_arguments(["--vllm-service", "smol"])
+    assert "--vllm-service: its library is not installed: pip install 'headrace-engine[smg]'" in capsys.readouterr().err
