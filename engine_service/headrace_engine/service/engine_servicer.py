@@ -66,7 +66,7 @@ class EngineServicer(EngineServiceServicer):
         """Return the text of token ids."""
         refuse_more("token_ids", len(request.token_ids), MAX_IDS, "ids")
         skip = request.skip_special_tokens if request.HasField("skip_special_tokens") else True
-        answer = await self._engine.detokenize(request.model_name, list(request.token_ids), skip, caller())
+        answer = await self._engine.detokenize(request.model_name, request.token_ids, skip, caller())
         return wire.DetokenizeResponse(text=answer.text, pieces=answer.pieces)
 
     def _stats(self, model_name: str) -> list[EngineStat]:

@@ -157,6 +157,16 @@ def check_prompt(
     Raises:
         InvalidArgument: with the numbers.
     """
+    check_prompt_length(ids, max_length, model_name)
+    check_ids("prompt", ids, vocab_size, holes)
+
+
+def check_prompt_length(ids: Sequence[int], max_length: int, model_name: str) -> None:
+    """Refuse a prompt that is empty, or leaves no context length for a generated token, whatever its ids are.
+
+    Raises:
+        InvalidArgument: with the numbers.
+    """
     if not ids:
         raise InvalidArgument.field("prompt", "is empty: send at least one token")
     if len(ids) > max_length - 1:
@@ -166,7 +176,6 @@ def check_prompt(
             f"(max_length {max_length})",
             reason="PROMPT_TOO_LONG",
         )
-    check_ids("prompt", ids, vocab_size, holes)
 
 
 def _upper_lengths(sent: GenerationConfig, defaults: GenerationConfig, limits: Limits) -> tuple[int, int]:

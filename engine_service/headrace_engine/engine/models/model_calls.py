@@ -166,7 +166,10 @@ class ModelCalls:
     ) -> Detokenized:
         """Return the text of ids, and the bytes of each. `party` owns the work."""
         prepared = self._models.prepared(model_name)
-        check_ids("token_ids", token_ids, prepared.files.spec.vocab_size, prepared.holes)
+        vocab_size = prepared.files.spec.vocab_size
+        await prepared.text.in_turn(
+            party, len(token_ids), check_ids, "token_ids", token_ids, vocab_size, prepared.holes
+        )
         return await prepared.text.detokenize(token_ids, skip_special_tokens, party)
 
     def _refuse_while_draining(self) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
-from headrace_engine.engine.config.field_checks import is_set
-from headrace_engine.engine.config.generation import Generation, Limits, check_prompt, resolve
+from headrace_engine.engine.config.field_checks import check_ids, is_set, tuple_of
+from headrace_engine.engine.config.generation import Generation, Limits, check_prompt, check_prompt_length, resolve
 from headrace_engine.engine.config.logit_rules import rules_of
 from headrace_engine.engine.config.logits_processors import check_processors
 from headrace_engine.engine.formats.frames import Verdict
@@ -85,8 +85,14 @@ async def tokenize(start: Start, prepared: Prepared) -> Prompt:
         return Prompt(tuple(ids), found.warnings)
     if special is not None:
         raise InvalidArgument.field("add_special_tokens", "is for text only; the prompt is ids")
-    check_prompt(prompt, vocab_size, max_length, model.name, prepared.holes)
-    return Prompt(tuple(prompt), ())
+    check_prompt_length(prompt, max_length, model.name)
+    known = await prepared.text.in_turn(request.party, len(prompt), _known, prompt, vocab_size, prepared.holes)
+    return Prompt(known, ())
+
+
+def _known(ids: Sequence[int], vocab_size: int, holes: Collection[int]) -> tuple[int, ...]:
+    check_ids("prompt", ids, vocab_size, holes)
+    return tuple_of(ids)
 
 
 async def resolve_config(start: Start, prepared: Prepared, prompt: Prompt) -> Resolved:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from headrace_engine.engine.config.field_checks import UINT32, Field, check, check_ids, table
+from headrace_engine.engine.config.field_checks import UINT32, Field, check, check_ids, table, tuple_of
 from headrace_engine.engine.config.generation import Generation
 from headrace_engine.engine.results.statistics import SequenceTimes
 from headrace_engine.engine.text.stopping import Decoder
@@ -84,7 +84,7 @@ def check_delivered(
             raise InvalidArgument.field(f"{path}.index", text)
         _check_one(resumed, path, generation, prompt_length)
         check_ids(f"{path}.delivered_ids", resumed.delivered_ids, vocab_size, holes)
-        found[resumed.index] = replace(resumed, delivered_ids=tuple(resumed.delivered_ids))
+        found[resumed.index] = replace(resumed, delivered_ids=tuple_of(resumed.delivered_ids))
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any, TypeVar
 
 from headrace_engine.engine.chat.renderer import Renderer
 from headrace_engine.engine.config.generation import Generation
@@ -20,6 +21,8 @@ from headrace_engine.engine.work.pools import WorkPools
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.models.tokenizer import TokenizerBundle
 from headrace_engine.request_types import Chat, ChatMessage, ConfigWarning, Detokenized, Tokenized
+
+T = TypeVar("T")
 
 MIN_CHAT_CHARACTERS = 1 << 20
 """Minimum limit on the characters of a chat, since its template may leave most of them out."""
@@ -110,6 +113,10 @@ class TextProcessor:
         size = _size(prompt)
         self._check_chat(size, max_length)
         return await self._tokenize_chat(prompt, size, max_length, owner)
+
+    async def in_turn(self, owner: str, size: int, work: Callable[..., T], *arguments: Any) -> T:
+        """Return the result of work on so many ids: here if they are few, else in a thread, where owners have turns."""
+        return await self._pools.on_text(owner, size, work, *arguments)
 
     async def detokenize(self, ids: Sequence[int], skip_special_tokens: bool, owner: str = "") -> Detokenized:
         """Return the text of ids, and the bytes of each."""

@@ -7,7 +7,7 @@ import hashlib
 import io
 import time
 import zipfile
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -163,10 +163,10 @@ class VllmServicer(vllm_engine_pb2_grpc.VllmEngineServicer):
         """Refuse: there is no profiler."""
         raise _lacking("StopProfile")
 
-    async def _prompt(self, request: Any) -> list[int]:
+    async def _prompt(self, request: Any) -> Sequence[int]:
         if required(request, "input") == "tokenized":
-            return list(few(request.tokenized.input_ids))
-        return list((await self._engine.tokenize(self._model, request.text, None, caller())).token_ids)
+            return few(request.tokenized.input_ids)
+        return (await self._engine.tokenize(self._model, request.text, None, caller())).token_ids
 
     @contextmanager
     def _entered(self, request_id: str) -> Iterator[_Run]:
@@ -187,7 +187,7 @@ class VllmServicer(vllm_engine_pb2_grpc.VllmEngineServicer):
         finally:
             del self._running[request_id]
 
-    async def _accepted(self, run: _Run, handle: str, ids: list[int]) -> None:
+    async def _accepted(self, run: _Run, handle: str, ids: Sequence[int]) -> None:
         run.handle = handle
         effective = self._engine.get_model(self._model).effective
         block_size = 0 if effective is None else effective.config.block_size or 0

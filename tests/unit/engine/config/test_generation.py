@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from headrace_engine.engine.config.field_checks import check_ids
+from headrace_engine.engine.config.field_checks import ID_PORTION, check_ids, tuple_of
 from headrace_engine.engine.config.generation import Generation, Limits, check_prompt, resolve
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.sampling_params import SamplingParams
+from headrace_proto.v1.generation_pb2 import TokenIds
 
 ENGINE_MAX = 100
 EOS = (2, 0)
@@ -295,3 +296,17 @@ class TestPrompt:
 
     def test_every_id_of_the_vocabulary_is_one(self) -> None:
         check_ids("token_ids", range(384), 384)
+
+    @pytest.mark.parametrize("wrong", [384, 7, None])
+    def test_one_wrong_id_among_many_is_found(self, wrong: Any) -> None:
+        ids = [1] * (3 * ID_PORTION)
+        check_ids("token_ids", ids, 384, frozenset({7}))
+        ids[2 * ID_PORTION + 5] = wrong
+        with pytest.raises(InvalidArgument, match=f"holds {wrong}"):
+            check_ids("token_ids", ids, 384, frozenset({7}))
+
+    @pytest.mark.parametrize("length", [0, 1, ID_PORTION, ID_PORTION + 1])
+    def test_ids_of_a_message_become_a_tuple(self, length: int) -> None:
+        sent = TokenIds(ids=range(length))
+        check_ids("token_ids", sent.ids, length)
+        assert tuple_of(sent.ids) == tuple(range(length))

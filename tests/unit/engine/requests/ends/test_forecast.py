@@ -231,7 +231,7 @@ class TestRefusals:
 
     async def test_the_time_that_tokenising_took_counts(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
         await run(rig)
-        check = "headrace_engine.engine.requests.resolution.check_prompt"
+        check = "headrace_engine.engine.requests.resolution.check_prompt_length"
         monkeypatch.setattr(check, lambda *args: rig.clock.advance(3.0))
         error = await missed(rig, deadline=3.0)
         assert "3 s to prepare it" in error.message
