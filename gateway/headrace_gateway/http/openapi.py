@@ -86,7 +86,7 @@ def document(operations: tuple[Operation, ...]) -> bytes:
 def _operation(one: Operation, schemas: dict[Any, Any]) -> dict[str, Any]:
     content = {"text/plain": {"schema": {"type": "string"}}} if one.answer is None else _json(schemas[one.answer])
     if one.event is not None:
-        content["text/event-stream"] = {"schema": {"type": "string", "x-event": schemas[one.event]}}
+        content["text/event-stream"] = {"x-event": schemas[one.event]}
     responses: dict[str, Any] = {"200": {"description": "The answer.", "content": content}}
     if one.error is not None:
         responses["default"] = {"description": "The request failed.", "content": _json(schemas[one.error])}
