@@ -48,6 +48,8 @@ _NEUTRAL = {
 
 _OTHERS = ("eos_token_id", "suppress_tokens", "num_beams", "early_stopping", "length_penalty")
 
+_STOPPING = {False: "HEURISTIC", True: "FIRST", "never": "NEVER"}
+
 KNOWN = (*_SAME, *_RENAMED, *_OTHERS, *_NEUTRAL, *_SILENT)
 """All fields of current and earlier versions of transformers."""
 
@@ -56,8 +58,8 @@ def fields_of(config: GenerationConfig | Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that are set in a generation config, as keywords of `start_request`.
 
     Fields that are not set keep the model's own default. `suppress_tokens` become `bad_words_ids`. In transformers
-    `early_stopping` and `length_penalty` are about beam search: the first is ignored, and so is the second unless
-    `num_beams` is above 1.
+    `early_stopping` and `length_penalty` are about beam search: they are ignored unless `num_beams` is above 1; the
+    first then becomes `beam_stopping`.
 
     Args:
         config: a transformers.GenerationConfig, or the contents of a generation_config.json.
@@ -71,8 +73,7 @@ def fields_of(config: GenerationConfig | Mapping[str, Any]) -> dict[str, Any]:
         if name not in KNOWN:
             raise unknown_name(f'a Hugging Face GenerationConfig has no field "{name}"', name, KNOWN)
         if name in _NEUTRAL and value != _NEUTRAL[name]:
-            text = f"{name} = {value!r} of the Hugging Face GenerationConfig is not supported; leave it out"
-            raise InvalidRequestError(text, reason="NOT_SUPPORTED", details={"field_violations": [_violation(name)]})
+            raise _not_supported(name, f"{value!r} of the Hugging Face GenerationConfig")
     fields = {name: given.get(name) for name in _SAME}
     fields |= {ours: given.get(theirs) for theirs, ours in _RENAMED.items()}
     fields["stop_words"] = _listed(fields["stop_words"])
@@ -80,8 +81,27 @@ def fields_of(config: GenerationConfig | Mapping[str, Any]) -> dict[str, Any]:
     suppressed = [[token] for token in given.get("suppress_tokens", ())]
     fields["bad_words_ids"] = [*(fields["bad_words_ids"] or ()), *suppressed] or None
     if given.get("num_beams", 1) != 1:
-        fields |= {"num_beams": given["num_beams"], "length_penalty": given.get("length_penalty")}
+        fields |= _beams(given)
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _beams(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a beam search."""
+    if given.get("renormalize_logits"):
+        raise _not_supported("renormalize_logits", "True of the Hugging Face GenerationConfig, with num_beams above 1,")
+    stopping = given.get("early_stopping", False)
+    if stopping not in _STOPPING:
+        raise _not_supported("early_stopping", f"{stopping!r} of the Hugging Face GenerationConfig")
+    return {
+        "num_beams": given["num_beams"],
+        "length_penalty": given.get("length_penalty"),
+        "beam_stopping": _STOPPING[stopping],
+    }
+
+
+def _not_supported(name: str, value: str) -> InvalidRequestError:
+    text = f"{name} = {value} is not supported; leave it out"
+    return InvalidRequestError(text, reason="NOT_SUPPORTED", details={"field_violations": [_violation(name)]})
 
 
 def _as_mapping(config: object) -> Mapping[str, Any]:

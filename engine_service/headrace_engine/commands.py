@@ -18,7 +18,7 @@ from headrace_engine.config import (
     Speculation,
     WeightQuant,
 )
-from headrace_engine.generation_config import InterruptPolicy, LogitsProcessor
+from headrace_engine.generation_config import BeamStopping, InterruptPolicy, LogitsProcessor
 from headrace_engine.sampling_params import LogitRules, SamplingParams
 
 MOST_ROWS = 16
@@ -179,6 +179,38 @@ class CorePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class WantedText:
+    """One text that a beam search has to return.
+
+    Attributes:
+        index: its place among the texts, the best first.
+        key: key of the sequence that it becomes.
+        delivered: ids that were delivered of it earlier, which are not reported again.
+    """
+
+    index: int
+    key: int
+    delivered: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BeamPlan:
+    """A beam search, in place of a sequence.
+
+    Attributes:
+        num_beams: number of beams, at least 2.
+        length_penalty: exponent of the length, in the score of a text.
+        stopping: when it ends.
+        wanted: the texts to return, and the keys of their sequences.
+    """
+
+    num_beams: int
+    length_penalty: float = 1.0
+    stopping: BeamStopping = BeamStopping.HEURISTIC
+    wanted: tuple[WantedText, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class AddSequence:
     """Compute this sequence.
 
@@ -208,6 +240,7 @@ class AddSequence:
         tensors: report the vectors of each token.
         adapter: number of its adapter; 0: none.
         adapter_digest: of its content: keys and values depend on it.
+        beams: search for the most likely texts instead; their tokens are reported when it ends. None: no search.
     """
 
     key: int
@@ -238,6 +271,7 @@ class AddSequence:
     tensors: bool = False
     adapter: int = 0
     adapter_digest: str = ""
+    beams: BeamPlan | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,8 +293,14 @@ class AddSibling:
 
 
 def in_common(group: Sequence[AddSequence]) -> list[AddSequence | AddSibling]:
-    """Return the commands that add all sequences of a group, with what they have in common once: it may be large."""
+    """Return the commands that add all sequences of a group, with what they have in common once: it may be large.
+
+    The sequences of a beam search are added by one command.
+    """
     first, *others = group
+    if first.beams is not None:
+        wanted = tuple(WantedText(each.index, each.key, each.generated) for each in group)
+        return [replace(first, generated=(), group=0, beams=replace(first.beams, wanted=wanted))]
     siblings = [AddSibling(each.key, each.index, each.generated, more=each is not group[-1]) for each in others]
     return [replace(first, more=bool(siblings)), *siblings]
 

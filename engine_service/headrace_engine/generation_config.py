@@ -13,6 +13,14 @@ from headrace_engine.config import Lease
 from headrace_engine.request_parts import MediaItem, ResponseFormat
 
 
+class BeamStopping(StrEnum):
+    """When a beam search ends before all of its beams have the maximum length."""
+
+    HEURISTIC = "HEURISTIC"
+    FIRST = "FIRST"
+    NEVER = "NEVER"
+
+
 @dataclass(frozen=True, slots=True)
 class LogitsProcessor:
     """Code that the engine's operator started it with, which changes the logits that tokens are sampled from."""
@@ -61,6 +69,7 @@ class GenerationConfig:
     suppress_repetition_in_generation: bool | None = None
     best_of: int | None = None
     num_beams: int | None = None
+    beam_stopping: BeamStopping | None = None
     length_penalty: float | None = None
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     allowed_token_ids: tuple[int, ...] = ()

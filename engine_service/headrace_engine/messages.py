@@ -186,6 +186,8 @@ class StepOutput:
         drafts: of the sequences that had any.
         scheduled: sequences that are in a step for the first time.
         preempted: sequences that were preempted for lack of blocks.
+        searched: number of tokens of the beams of each running beam search in the step, by key of a sequence that waits
+            for one of its texts.
         ended: sequences that the core ended.
         cache: what came into the prefix cache, and left it, in order.
         step_time: seconds since the step was scheduled, or since the one before finished, whichever is later.
@@ -204,6 +206,7 @@ class StepOutput:
     drafts: list[Drafts] = field(default_factory=list)
     scheduled: list[Scheduled] = field(default_factory=list)
     preempted: list[int] = field(default_factory=list)
+    searched: dict[int, int] = field(default_factory=dict)
     ended: list[Ended] = field(default_factory=list)
     cache: list[CacheChange] = field(default_factory=list)
     stat: CoreStat = field(default_factory=CoreStat)

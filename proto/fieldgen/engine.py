@@ -42,7 +42,7 @@ _TABLE = '''\
 
 from headrace_engine.config import {enums}
 from headrace_engine.engine.config.field_checks import Field, table
-from headrace_engine.generation_config import InterruptPolicy
+from headrace_engine.generation_config import BeamStopping, InterruptPolicy
 '''
 
 

@@ -99,10 +99,17 @@ class GenerationFields(TypedDict, total=False):
             readable before all ended. Those that ended by themselves come before those that were ended (stopped, late,
             drained, out of memory), and those before failures; then length_penalty's score ranks them. 1 to 64.
             Default: n.
-        num_beams: Beams of a beam search; 1 = none. At least 1. Default 1. Only 1 so far.
+        num_beams: Beams of a beam search, as transformers' generate defines it; 1 = none. Nothing is sampled, and
+            do_sample is False. The best n texts are returned, best first; nothing is readable before the search ends,
+            and nothing at all where it is ended early. Penalties, bans, biases and logits processors change log-
+            probabilities, and what they leave is added up. Each beam counts as a sequence in max_batch and max_waiting.
+            Not together with stop_words, stop_words_ids, best_of above n, and enable_tensors_from_model_inference. 1 to
+            64. Default 1.
+        beam_stopping: When a beam search ends; needs num_beams above 1. One of "HEURISTIC", "FIRST", "NEVER". Default
+            "HEURISTIC".
         length_penalty: Candidates and beams rank by the sum of their log-probabilities divided by the number of tokens
-            to this power; another than the default needs best_of above n, or num_beams. Log-probabilities are the
-            model's own, as logprobs returns them, that of EOS or a stop included. Default 1.0.
+            to this power; another than the default needs best_of above n, or num_beams above 1. That of EOS or a stop
+            is included. Candidates rank by the model's own log-probabilities, as logprobs returns them. Default 1.0.
         logit_bias: Added to the logits, by id. Finite; ids below vocab_size.
         allowed_token_ids: Only these ids may be generated. Default: all.
         prompt_logprobs: Log-probabilities of the prompt's tokens with this many alternatives. Reads no prefix cache. 0
@@ -161,6 +168,7 @@ class GenerationFields(TypedDict, total=False):
     suppress_repetition_in_generation: bool | None
     best_of: int | None
     num_beams: int | None
+    beam_stopping: Literal["HEURISTIC", "FIRST", "NEVER"] | None
     length_penalty: float | None
     logit_bias: Mapping[int, float] | Mapping[str, float] | None
     allowed_token_ids: int | Sequence[int] | None

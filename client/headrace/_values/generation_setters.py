@@ -48,7 +48,8 @@ class GenerationSetters(ConfigBuilder):
     frequency_penalty = Setter[float]("Subtracted from the logit once for each time the id was generated.")
     suppress_repetition_in_generation = Flag("Use presence_penalty and leave repetition_penalty out.")
     best_of = Setter[int]("Candidates to generate, of which the best n are returned, best first.")
-    num_beams = Setter[int]("Beams of a beam search.")
+    num_beams = Setter[int]("Beams of a beam search, as transformers' generate defines it.")
+    beam_stopping = Setter[Literal["HEURISTIC", "FIRST", "NEVER"]]("When a beam search ends.")
     length_penalty = Setter[float](
         "Candidates and beams rank by the sum of their log-probabilities divided by the number of tokens to this power."
     )

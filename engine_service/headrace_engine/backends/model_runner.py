@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -116,9 +116,22 @@ class ModelRunner(Runner, Generic[Model]):
 
     def copy_blocks(self, copies: BlockCopies) -> None:
         """See Runner."""
+        if copies.within:
+            self._copy_host_blocks(BlockCopies(to_host=copies.to_host))
+            self._copy_within(copies.within)
+            copies = BlockCopies(to_pool=copies.to_pool)
+        self._copy_host_blocks(copies)
+
+    def _copy_host_blocks(self, copies: BlockCopies) -> None:
+        if not copies:
+            return
         if self._host is None:
             raise Internal("copy_blocks() without host blocks")
         self._host.copy(copies)
+
+    @abstractmethod
+    def _copy_within(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy blocks within the pool, one after the other."""
 
     @property
     def _loaded(self) -> Model:

@@ -71,8 +71,8 @@ def label(file: ProcessorFile) -> str:
 
 
 def is_processed(steps: Sequence[SequenceStep]) -> bool:
-    """Return True if a row has logits processors."""
-    return any(step.processing is not None for step in steps)
+    """Return True if a row has logits processors, or candidates to find on the host."""
+    return any(step.processing is not None or step.candidates for step in steps)
 
 
 def run_processes(row: NDArray[np.float32], processing: Processing, processes: Mapping[str, Process]) -> str:

@@ -84,7 +84,7 @@ class Core:
         self._link = link
         self._guides = Guides(open_guides)
         self._adapters = AdapterReads(runner)
-        self._max_length = sizes.max_length
+        self._max_length, self._most = sizes.max_length, limits.most
         self._clock = clock
         self._ttl = plan.prefix_cache_ttl
         self._outcome = Outcome(self._scheduler, link)
@@ -163,7 +163,7 @@ class Core:
         """Queue sequences whose grammar has compiled; block briefly for one when idle."""
         for request, guide in self._guides.ready(block=not self._has_work):
             if isinstance(guide, Exception):
-                self._outcome.refuse(request.key, guide)
+                self._outcome.refuse(request, guide)
             else:
                 self._enqueue(request, guide)
 
@@ -204,15 +204,18 @@ class Core:
 
     def _enqueue(self, request: AddSequence, guide: Guide | None = None) -> None:
         sequence = self._scheduler.add(request, guide)
-        if error := _refusal(request, self._max_length):
+        if error := _refusal(request, self._max_length, self._most):
             self._outcome.end(sequence, FinishReason.ERROR, error)
         elif reason := sequence.finish_reason:  # An earlier core generated all of it.
             self._outcome.end(sequence, reason)
 
     def _drop(self, key: int) -> None:
         self._guides.drop(key)
+        self._outcome.drop(key)
         sequence = self._scheduler.find(key)
-        if sequence is not None:
+        if sequence is None:
+            return
+        if sequence.search is None or sequence.search.drop(key):
             self._scheduler.end(sequence)
 
     def _launch(self) -> LaunchedStep:
@@ -260,10 +263,12 @@ class Core:
         return self._executor.run_separately(step.schedule.steps())
 
 
-def _refusal(request: AddSequence, max_length: int) -> str:
+def _refusal(request: AddSequence, max_length: int, most: int) -> str:
     """Return why a sequence cannot be computed, or "". The front half should have refused it."""
     if not request.prompt:
         return "the prompt is empty"
+    if request.beams is not None and request.beams.num_beams > most:
+        return f"{request.beams.num_beams} beams; {most} sequences are computed at once"
     length = len(request.prompt) + max(request.max_new, len(request.generated))
     if length > max_length:
         return f"prompt of {len(request.prompt)} + generated are {length} tokens; max_length is {max_length}"

@@ -19,6 +19,9 @@ from headrace_engine.sampling_params import SamplingParams
 MOST_DRAFTS = 15
 """Maximum number of drafted ids of one sequence in a step."""
 
+MOST_TOP = 20
+"""Maximum number of top logprobs of a token."""
+
 Progress = Callable[[ModelPhase, int, int | None], None]
 """Called with the phase, the bytes done, and the total bytes if known."""
 
@@ -110,6 +113,8 @@ class SequenceStep:
         processing: final changes to the logits, which cannot allow an id that was masked before. None: none.
         prompt_logprobs: requests prompt logprobs; None: none.
         tensors: return the vectors of the row that samples.
+        candidates: return this many candidates instead of a sampled token: the log-softmax of the logits is changed as
+            logits would be, and processed. 0: sample.
         pooled: index of the first of token_ids whose last hidden states to sum, to the last one; None: none.
         sampled_at: row of the previously launched step that samples the id to compute, from 0; `token_ids` then holds
             one placeholder. None: the ids are known.
@@ -127,6 +132,7 @@ class SequenceStep:
     processing: Processing | None = None
     prompt_logprobs: PromptIds | None = None
     tensors: bool = False
+    candidates: int = 0
     pooled: int | None = None
     sampled_at: int | None = None
     adapter: int = 0
@@ -135,6 +141,10 @@ class SequenceStep:
     def has_result(self) -> bool:
         """True if the step returns a result for this row."""
         return self.sampling is not None or self.prompt_logprobs is not None or self.pooled is not None
+
+
+Candidate = tuple[int, float, float]
+"""An id, its changed log-probability, and its log-softmax by the model's own logits."""
 
 
 @dataclass(slots=True)  # Frozen ones take twice as long to make, and there is one for every row.
@@ -151,6 +161,8 @@ class Sampled:
         tensors: if requested, two vectors of the hidden size as little-endian float32, of the token that was
             computed: its embedding, and its last hidden state, after the final norm, which the head multiplies.
         pooled: the sum that the row's `pooled` requested, after the final norm, as little-endian float64.
+        candidates: if requested, the ids with the largest changed log-probabilities; most likely first, ties by lowest
+            id. Ids that may not be sampled are left out. None: not requested.
     """
 
     token_id: int | None
@@ -160,23 +172,26 @@ class Sampled:
     prompt_logprobs: PromptLogprobs | None = None
     tensors: bytes = b""
     pooled: bytes = b""
+    candidates: Sequence[Candidate] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class BlockCopies:
-    """Whole blocks to copy between the KV pool and the host tier.
+    """Whole blocks to copy within the KV pool, and between it and the host tier.
 
     Attributes:
         to_host: pairs of pool block and host block to copy out; host blocks are distinct.
+        within: pairs of pool blocks, from and to, copied one after the other.
         to_pool: pairs of host block and pool block to copy back; both are distinct.
     """
 
     to_host: Sequence[tuple[int, int]] = ()
     to_pool: Sequence[tuple[int, int]] = ()
+    within: Sequence[tuple[int, int]] = ()
 
     def __bool__(self) -> bool:
         """Return True if there is anything to copy."""
-        return bool(self.to_host or self.to_pool)
+        return bool(self.to_host or self.to_pool or self.within)
 
 
 NO_COPIES = BlockCopies()
@@ -234,7 +249,7 @@ class Runner(ABC):
 
     @abstractmethod
     def copy_blocks(self, copies: BlockCopies) -> None:
-        """Copy the keys and values of whole blocks, all layers: first all to the host, then all to the pool.
+        """Copy the keys and values of whole blocks, all layers: all to the host, then within the pool, then into it.
 
         Takes effect after the steps launched before and before those launched next. A host block that is both written
         and read in one call is written first.

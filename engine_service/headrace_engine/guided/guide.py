@@ -169,11 +169,22 @@ class Guide:
         Raises:
             LibraryFailed: the library failed.
         """
+        other = self.branch()
+        other._taken = array("I")
+        other._shares = False  # It fails rather than compile automata of its own.
+        other._time = other._draft_time = self._draft_time
+        return other
+
+    def branch(self) -> Guide:
+        """Return a guide at the same place, to follow another text that begins alike.
+
+        Raises:
+            LibraryFailed: the library failed.
+        """
         other = copy(self)
         other._matcher = call_library(self._matcher.deep_copy)
-        other._taken, other._forced, other.allowed = array("I"), deque(), array("I", self.allowed)
-        other._shares = False  # It fails rather than compile automata of its own.
-        other._time = self._draft_time
+        other._taken, other._forced, other.allowed = array("I", self._taken), deque(), array("I", self.allowed)
+        other._time, other._draft_time = copy(self._time), copy(self._draft_time)
         return other
 
     def _skip_forced(self, token_ids: Sequence[int]) -> None:

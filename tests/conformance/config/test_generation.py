@@ -162,14 +162,6 @@ def test_bc042_values_out_of_range_are_refused_by_name(client: Client, field: st
     assert refusal.value.reason == "INVALID_FIELD"
 
 
-@pytest.mark.parametrize(("field", "value"), [("num_beams", 4)])
-def test_what_is_not_honoured_is_refused_by_name(client: Client, field: str, value: object) -> None:
-    with pytest.raises(InvalidRequestError, match=field) as refusal:
-        client.start_request(MODEL, ids=[1, 2], **{field: value})  # type: ignore[arg-type]
-    assert refusal.value.reason == "NOT_SUPPORTED"
-    assert refusal.value.details["field_violations"][0]["field"] == f"config.{field}"
-
-
 @pytest.mark.sim
 def test_logprobs_are_those_of_the_chosen_tokens(client: Client) -> None:
     handle, queue = client.start_request(

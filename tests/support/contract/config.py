@@ -8,6 +8,7 @@ from __future__ import annotations
 from support.contract.suites import (
     ADAPTERS,
     AGREEMENT,
+    BEAMS,
     CANDIDATES,
     COUNTS,
     DEADLINES,
@@ -161,8 +162,13 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             f"{CANDIDATES}::test_the_model_s_own_log_probabilities_rank",
             f"{CANDIDATES}::test_what_ranks_nothing_is_refused",
         ),
-        "num_beams above 1 is refused by name until it is built": (
-            f"{GENERATION}::test_what_is_not_honoured_is_refused_by_name",
+        "num_beams, beam_stopping: beam search as transformers defines it; what it does not take is refused": (
+            f"{BEAMS}::test_texts_are_those_of_transformers",
+            f"{BEAMS}::test_nothing_is_readable_before_the_search_ends",
+            f"{BEAMS}::test_a_search_that_is_stopped_has_no_text",
+            f"{BEAMS}::test_what_does_not_go_with_beams_is_refused",
+            "unit/backends/test_beams.py::*",
+            "unit/core/scheduling/test_searches.py::*",
         ),
         "lora_name: unknown = NOT_FOUND; part of the prefix key": (
             f"{ADAPTERS}::test_bc136_an_unknown_name_is_refused",

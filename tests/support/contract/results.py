@@ -6,6 +6,7 @@ A test is "file::function" below tests/; a function of "*" stands for all of a f
 from __future__ import annotations
 
 from support.contract.suites import (
+    BEAMS,
     DEADLINES,
     ELEMENTS,
     FAILURE,
@@ -130,7 +131,7 @@ ROWS: dict[str, dict[str, tuple[str, ...]]] = {
             f"{FAILURE}::test_all_violations_are_named_not_only_the_first",
             f"{GENERATION}::test_bc042_values_out_of_range_are_refused_by_name",
         ),
-        "NOT_SUPPORTED": (f"{GENERATION}::test_what_is_not_honoured_is_refused_by_name",),
+        "NOT_SUPPORTED": (f"{BEAMS}::test_what_does_not_go_with_beams_is_refused",),
         "PROMPT_TOO_LONG": (f"{GENERATION}::test_bc028_a_prompt_of_exactly_the_limit_yields_one_token",),
         "BAD_TEMPLATE": (f"{PROMPTS}::test_bc067_a_template_that_refuses_says_why",),
         "UNKNOWN_MODEL": (f"{FAILURE}::test_an_unknown_model_lists_the_known_ones",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 ADAPTERS = "conformance/config/test_adapters.py"
+BEAMS = "conformance/config/test_beams.py"
 CANDIDATES = "conformance/config/test_candidates.py"
 GENERATION = "conformance/config/test_generation.py"
 GUIDED = "conformance/config/test_guided.py"

@@ -86,7 +86,7 @@ class DelayedRunner(SimulatedRunner):
         return super().run(steps)
 
     def copy_blocks(self, copies: BlockCopies) -> None:
-        kept = BlockCopies(tuple(copies.to_host), tuple(copies.to_pool))
+        kept = BlockCopies(tuple(copies.to_host), tuple(copies.to_pool), tuple(copies.within))
         self._queue.append(lambda: super(DelayedRunner, self).copy_blocks(kept))
 
     def _under_way(self) -> int:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
-from headrace_engine.commands import AddSequence, CoreCommand, CorePlan, EndSequence
+from headrace_engine.commands import AddSequence, BeamPlan, CoreCommand, CorePlan, EndSequence, in_common
 from headrace_engine.core.core import Core
 from headrace_engine.core.link import LinkClosed
 from headrace_engine.core.scheduling.drafters import Drafter
@@ -100,6 +101,16 @@ class Rig:
         self.tokens[key] = list(request.generated)
         self.link.commands.append(request)
         return key
+
+    def search(self, prompt: Sequence[int], max_new: int, beams: BeamPlan, n: int = 1, **fields: Any) -> list[int]:
+        """Queue a beam search; return the keys of the texts that it is to return, best first."""
+        first = len(self.requests) + 1
+        command = AddSequence(first, tuple(prompt), fields.pop("sampling", GREEDY), max_new, beams=beams, **fields)
+        group = [replace(command, key=first + index, index=index) for index in range(n)]
+        for each in group:
+            self.requests[each.key], self.tokens[each.key] = each, []
+        self.link.commands += in_common(group)
+        return [each.key for each in group]
 
     def end(self, key: int) -> None:
         """Queue the end of a sequence."""

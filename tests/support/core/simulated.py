@@ -17,7 +17,7 @@ from typing import Any
 
 from headrace_engine.commands import AddSequence, CorePlan
 from headrace_engine.config import ComputeDtype, ComputeUnit, ModelFormat
-from headrace_engine.core.runner import BlockCopies, Progress, PromptLogprobs, Runner, Sampled, SequenceStep
+from headrace_engine.core.runner import BlockCopies, Candidate, Progress, PromptLogprobs, Runner, Sampled, SequenceStep
 from headrace_engine.core.scheduling.logit_state import LogitState
 from headrace_engine.guided.vocabulary import Vocabulary
 from headrace_engine.messages import RunnerSizes
@@ -64,6 +64,18 @@ def score(context: Sequence[int], token: int) -> float:
     """Return the log-probability of an id after a context."""
     content = array("q", (*context, token)).tobytes()
     return -float(int.from_bytes(blake2b(content, digest_size=3).digest(), "little"))
+
+
+def best(
+    context: Sequence[int], count: int, masked: Sequence[int] = (), allowed: array[int] | None = None
+) -> list[Candidate]:
+    """Return the most likely ids after a context: a few of them, which any change of the context changes."""
+    start = draw(context, GREEDY, 0, 0, ()) or 0
+    some = ((start + 7 * i) % VOCABULARY for i in range(3 * count + len(masked)))
+    scored = [(token, score(context, token) / 2**20, score(context, token) / 2**20) for token in some]
+    forbidden = set(masked)
+    left = [each for each in scored if each[0] not in forbidden and (allowed is None or _has(allowed, each[0]))]
+    return sorted(left, key=lambda each: (-each[1], each[0]))[:count]
 
 
 def vectors(context: Sequence[int]) -> bytes:
@@ -169,6 +181,8 @@ class SimulatedRunner(Runner):
         if self.fails_to_copy:
             raise RuntimeError("simulated fault")
         self._host = self._moved(self._pool, self._host, copies.to_host)
+        for pair in copies.within:
+            self._pool = self._moved(self._pool, self._pool, [pair])
         self._pool = self._moved(self._host, self._pool, copies.to_pool)
 
     def close(self) -> None:
@@ -241,6 +255,11 @@ class SimulatedRunner(Runner):
 
     def _draw(self, step: SequenceStep, sampling: SamplingParams, context: list[int]) -> Sampled:
         allowed = None if step.changes is None else step.changes.allowed
+        if step.candidates:
+            return Sampled(None, candidates=best(context, step.candidates, step.masked_ids, allowed))
+        if sampling.top_logprobs and sampling.temperature == 0 and not sampling.logprobs:
+            found = best(context, sampling.top_logprobs)
+            return Sampled(found[0][0], top=[(token, value) for token, _, value in found])
         token_id = draw(context, sampling, step.position, step.index, step.masked_ids, allowed)
         if token_id is None or not sampling.logprobs:
             return Sampled(token_id)
@@ -279,7 +298,8 @@ class SimulatedRunner(Runner):
         (left, kept), (fetched, entered) = sides
         for blocks in (left, kept, fetched, entered):
             _require(len(set(blocks)) == len(blocks), "a block twice in a list of copies")
-        _require(all(0 <= block < self._num_blocks for block in (*left, *entered)), "a block outside the pool")
+        inner = [block for pair in copies.within for block in pair]
+        _require(all(0 <= block < self._num_blocks for block in (*left, *inner, *entered)), "a block outside the pool")
         _require(all(0 <= block < self._num_host_blocks for block in (*kept, *fetched)), "a block outside the tier")
 
 

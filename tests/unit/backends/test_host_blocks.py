@@ -83,6 +83,28 @@ def test_all_that_leaves_does_so_before_anything_comes_back(opened: Open) -> Non
     assert [computed(runner, ids, [block, 0]) for ids, block in zip(prompts, (2, 1, 9), strict=True)] == before
 
 
+@pytest.mark.parametrize("mode", KvCacheMode)
+def test_blocks_are_copied_within_the_pool_one_after_the_other(opened: Open, mode: KvCacheMode) -> None:
+    """Without a host tier, and a copy of a copy."""
+    runner = allocated(opened(kv_cache_mode=mode))
+    ids = random_ids(33, seed=1)
+    fill(runner, ids[:32], [3, 7])
+    before = computed(runner, ids, [3, 7, 0])
+    runner.copy_blocks(BlockCopies(within=[(3, 5), (7, 9), (9, 2)]))
+    fill(runner, random_ids(48, seed=2), [3, 7, 9])
+    assert computed(runner, ids, [5, 2, 0]) == before
+
+
+def test_blocks_leave_before_others_are_copied_over_them(opened: Open) -> None:
+    runner = allocated(opened(num_host_blocks=1))
+    prompts = [random_ids(17, seed=seed) for seed in range(2)]
+    for ids, block in zip(prompts, (1, 2), strict=True):
+        fill(runner, ids[:16], [block])
+    before = [computed(runner, ids, [block, 0]) for ids, block in zip(prompts, (1, 2), strict=True)]
+    runner.copy_blocks(BlockCopies(to_host=[(2, 0)], within=[(1, 2)], to_pool=[(0, 1)]))
+    assert [computed(runner, ids, [block, 0]) for ids, block in zip(prompts, (2, 1), strict=True)] == before
+
+
 def test_any_number_of_blocks_is_copied_in_the_room_there_is(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_blocks, "_STAGED", {"cpu": 2 * BLOCK_BYTES})
     runner = allocated(opened(num_host_blocks=7, dtype=ComputeDtype.FLOAT32))

@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from numpy.typing import NDArray
+
 from headrace_engine.core.runner import BlockCopies
 from headrace_engine.native import Memory, Program
+
+Blocks = NDArray[Any]
+"""Blocks of a pool, layer by layer."""
+
+
+def blocks_of(program: Program, pool: Memory, num_blocks: int) -> Blocks:
+    """Return the blocks of a program's pool, [layers, num_blocks, bytes].
+
+    Raises:
+        ValueError: the pool is smaller than num_blocks.
+    """
+    return pool.view(0, num_blocks * program.block_bytes).reshape(program.shape.layers, num_blocks, -1)
 
 
 class HostBlocks:
@@ -20,7 +36,7 @@ class HostBlocks:
 
     def __init__(self, program: Program, pool: Memory, num_blocks: int, memory: Memory) -> None:
         layers, size = program.shape.layers, program.block_bytes
-        self._pool = pool.view(0, num_blocks * size).reshape(layers, num_blocks, -1)
+        self._pool = blocks_of(program, pool, num_blocks)
         self._blocks = memory.view(0, memory.nbytes // size * size).reshape(-1, layers, size // layers)
 
     def copy(self, copies: BlockCopies) -> None:

@@ -12,7 +12,7 @@ from headrace_engine.backends.changed_row import Row, allowed_bits, changed_row
 from headrace_engine.backends.cpu.batch import CpuBatch
 from headrace_engine.backends.cpu.prompt_logprobs import rows_at_once, small_shape
 from headrace_engine.backends.extra_outputs import forced_step
-from headrace_engine.backends.processors import Process, is_cut, run_processes
+from headrace_engine.backends.processors import Process, is_cut, is_processed, run_processes
 from headrace_engine.core.runner import LogitChanges, Sampled, SequenceStep
 from headrace_engine.native import Cpu, Memory, Program, Rows, Shape, Value
 from headrace_engine.sampling_params import SamplingParams
@@ -22,12 +22,13 @@ _LEAST = np.finfo(np.float32).min
 
 
 def unprocessed(steps: Sequence[SequenceStep]) -> list[SequenceStep]:
-    """Return the same rows, with greedy sampling where they are sampled again."""
-    return [step if step.processing is None else _plain(step) for step in steps]
+    """Return the same rows, with greedy sampling where they are sampled again, or candidates found."""
+    return [_plain(step) if is_processed([step]) else step for step in steps]
 
 
 def _plain(step: SequenceStep) -> SequenceStep:
-    return replace(step, sampling=step.sampling and _GREEDY, masked_ids=(), changes=None)
+    sampling = step.sampling if step.candidates else step.sampling and _GREEDY
+    return replace(step, sampling=sampling, masked_ids=(), changes=None)
 
 
 @dataclass(slots=True)
@@ -79,7 +80,7 @@ class ProcessedRows:
         """
         answers = list(sampled)
         sampling_steps = [step for step in steps if step.sampling is not None]
-        numbers = [n for n, step in enumerate(sampling_steps) if step.processing is not None and not answers[n].error]
+        numbers = [n for n, step in enumerate(sampling_steps) if _is_resampled(step) and not answers[n].error]
         for first in range(0, len(numbers), self._at_once):
             part = [self._processed(n, sampling_steps[n], logits[n]) for n in numbers[first : first + self._at_once]]
             self._resample([item for item in part if not item.answer.error], logits)
@@ -112,6 +113,10 @@ class ProcessedRows:
         self._batch.fill(steps)
         self.program.run(self._batch.struct)
         return list(self._batch.sampled(steps))
+
+
+def _is_resampled(step: SequenceStep) -> bool:
+    return step.processing is not None and not step.candidates
 
 
 def _resampling_step(item: _Resampled) -> SequenceStep:

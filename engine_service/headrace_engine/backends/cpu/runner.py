@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from headrace_engine.backends.adapters import required
+from headrace_engine.backends.candidates import candidates_of
 from headrace_engine.backends.cpu.batch import CpuBatch
-from headrace_engine.backends.cpu.host_blocks import HostBlocks
+from headrace_engine.backends.cpu.host_blocks import Blocks, HostBlocks, blocks_of
 from headrace_engine.backends.cpu.loading import LoadedModel, load_model
 from headrace_engine.backends.cpu.processing import unprocessed
 from headrace_engine.backends.extra_outputs import collect_extras, wants_extras
@@ -52,6 +54,7 @@ class CpuRunner(ModelRunner[LoadedModel]):
         self._memory: list[Memory] = []
         self._batch: CpuBatch | None = None
         self._draft: CpuRunner | None = None
+        self._pool: Blocks | None = None
 
     def load(self, progress: Progress) -> None:
         """See Runner.
@@ -61,7 +64,7 @@ class CpuRunner(ModelRunner[LoadedModel]):
             NativeUnavailable: the native library is missing, or the machine cannot run it.
         """
         files = self._plan.logits_processors
-        processes = python_processes(files, self._processes)
+        processes = self._processes = python_processes(files, self._processes)
         self.idle_processors = idle_device_sources(files, "the cpu backend")
         self._model = load_model(self._plan, progress, processes)
         if self._plan.draft is not None:
@@ -78,6 +81,7 @@ class CpuRunner(ModelRunner[LoadedModel]):
             processed.bind(pool, num_blocks)
         if num_host_blocks:
             self._host = HostBlocks(program, pool, num_blocks, self._allocated(num_host_blocks))
+        self._pool = blocks_of(program, pool, num_blocks)
         self._batch = CpuBatch(program.shape)
         if self._draft is not None:
             self._draft.allocate(num_blocks)
@@ -110,13 +114,19 @@ class CpuRunner(ModelRunner[LoadedModel]):
         if self._draft is not None:
             self._draft.close()  # Before the threads that it shares.
             self._draft = None
-        self._batch = self._host = None
+        self._batch = self._host = self._pool = None
         # Programs hold addresses in the pool: close them before its memory is freed.
         if self._model is not None:
             self._model.close()
             self._model = None
         while self._memory:
             self._memory.pop().close()
+
+    def _copy_within(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """See ModelRunner."""
+        assert self._pool is not None, "blocks are copied after allocate()"
+        for source, target in pairs:
+            self._pool[:, target] = self._pool[:, source]
 
     def _pool_budget(self) -> PoolBudget:
         """See ModelRunner. The recorded step gives the size of the workspace."""
@@ -134,12 +144,15 @@ class CpuRunner(ModelRunner[LoadedModel]):
         return batch.sampled(steps)
 
     def _run_processed(self, batch: CpuBatch, steps: Sequence[SequenceStep]) -> Iterable[Sampled]:
-        """Run the step in one native call, then sample rows with logits processors again."""
+        """Run the step in one native call, then find candidates, and sample rows with logits processors again."""
         model = self._loaded
-        assert model.processed is not None, "a core without processors is given none to call"
-        sampled = self._run(batch, unprocessed(steps))
+        sampled = list(self._run(batch, unprocessed(steps)))
         logits = model.program.value(model.logits, sum(step.sampling is not None for step in steps))
-        return model.processed.sample(steps, sampled, logits)
+        for number, step in enumerate(step for step in steps if step.sampling is not None):
+            if step.candidates and not sampled[number].error:
+                found = candidates_of(logits[number], step, self._processes)
+                sampled[number] = replace(found, top=sampled[number].top)
+        return sampled if model.processed is None else model.processed.sample(steps, sampled, logits)
 
     def _collect_extras(self, steps: Sequence[SequenceStep], sampled: Iterable[Sampled]) -> list[Sampled]:
         """Collect extra outputs from the values that the step left in the workspace."""

@@ -13,6 +13,7 @@ from headrace_engine.backends.cuda.device.device import CudaDevice, Device
 from headrace_engine.backends.cuda.device.errors import LARGEST_STEP, POOL, explain_out_of_memory
 from headrace_engine.backends.cuda.device.flash import FLASH
 from headrace_engine.backends.cuda.device.host_blocks import HostBlocks
+from headrace_engine.backends.cuda.device.pool import KvPool
 from headrace_engine.backends.cuda.loading import CudaModel, load_model
 from headrace_engine.backends.cuda.steps import StepRunner
 from headrace_engine.backends.host import memory_limit
@@ -59,6 +60,7 @@ class CudaRunner(ModelRunner[CudaModel]):
         self._processors: RowProcessors | None = None
         self._steps: StepRunner | None = None
         self._overlaps = True
+        self._pool: KvPool | None = None
 
     def load(self, progress: Progress) -> None:
         """See Runner.
@@ -77,7 +79,7 @@ class CudaRunner(ModelRunner[CudaModel]):
     def allocate(self, num_blocks: int, num_host_blocks: int = 0) -> None:
         """See Runner. Also captures the steps of one token per sequence."""
         with explain_out_of_memory(self._loaded.device, POOL):
-            pool = self._loaded.pool(num_blocks)
+            self._pool = pool = self._loaded.pool(num_blocks)
             self._steps = StepRunner(self._loaded, pool, self._processors)
             self._steps.capture()
         self._host = HostBlocks(self._loaded.device, pool, num_host_blocks) if num_host_blocks else None
@@ -111,9 +113,15 @@ class CudaRunner(ModelRunner[CudaModel]):
 
     def close(self) -> None:
         """See Runner. Closing twice is allowed."""
-        self._steps = self._host = self._model = None
+        self._steps = self._host = self._model = self._pool = None
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+
+    def _copy_within(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """See ModelRunner. Enqueued on the device."""
+        assert self._pool is not None, "blocks are copied after allocate()"
+        for source, target in pairs:
+            self._pool.blocks[target].copy_(self._pool.blocks[source])
 
     def _pool_budget(self) -> PoolBudget:
         """See ModelRunner. Runs the largest step, and the largest captured one, to measure their memory."""

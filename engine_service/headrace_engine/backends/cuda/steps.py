@@ -141,11 +141,12 @@ class StepRunner:
                 self._staging.save_ids(self._sampler.ids[: len(logits)])
 
     def _processed(self, sampled_rows: Sequence[SampledRow], sampled: list[Sampled], logits: Tensor) -> list[Sampled]:
-        """Return the results; rows with logits processors are sampled again with torch's operators."""
-        rows = [row for row, step in sampled_rows if step.processing is not None]
-        if not rows:
+        """Return the results; rows with logits processors or candidates are sampled again with torch's operators."""
+        processed = [(row, step) for row, step in sampled_rows if is_processed([step])]
+        if not processed:
             return sampled
-        again = sample(logits[rows], [step for _, step in sampled_rows if step.processing is not None], self._process)
+        rows = [row for row, _ in processed]
+        again = sample(logits[rows], [step for _, step in processed], self._process)
         for row, answer in zip(rows, again, strict=True):
             sampled[row] = answer
         return sampled

@@ -47,6 +47,7 @@ class TorchRunner(ModelRunner[LoadedModel]):
         super().__init__(plan, processes)
         self._processors: RowProcessors | None = None
         self._decoder: Decoder[Tensor, TorchBatch] | None = None
+        self._pool: Sequence[Tensor] = ()
 
     def load(self, progress: Progress) -> None:
         """See Runner.
@@ -64,6 +65,7 @@ class TorchRunner(ModelRunner[LoadedModel]):
         """See Runner."""
         pool = self._loaded.pool(num_blocks, self._plan.block_size)
         self._decoder = self._loaded.decoder(pool)
+        self._pool = pool.tensors
         self._host = HostBlocks(pool.tensors, num_host_blocks) if num_host_blocks else None
 
     def read_adapter(self, plan: AdapterPlan) -> Callable[[], None]:
@@ -89,8 +91,15 @@ class TorchRunner(ModelRunner[LoadedModel]):
     def close(self) -> None:
         """See Runner. Closing twice is allowed."""
         self._decoder = self._host = self._model = None
+        self._pool = ()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+
+    def _copy_within(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """See ModelRunner."""
+        for source, target in pairs:
+            for tensor in self._pool:
+                tensor[target].copy_(tensor[source])
 
     def _pool_budget(self) -> PoolBudget:
         """See ModelRunner. On CUDA, run the largest step; on a CPU, bound its memory from the shapes."""

@@ -35,6 +35,12 @@ class Cursor:
     def __post_init__(self) -> None:
         self.parent = self.scope
 
+    def branch(self, blocks: int) -> Cursor:
+        """Return the position of a sequence that shares the first `blocks` blocks; at least those that are known."""
+        other = Cursor(self.scope, self.block_size, self.hashes[:blocks], self.known)
+        other.parent = self.parent
+        return other
+
     def read(self, ids: Sequence[int], blocks: int) -> None:
         """Hash the first `blocks` blocks of ids that are not hashed yet."""
         for i in range(len(self.hashes), blocks):

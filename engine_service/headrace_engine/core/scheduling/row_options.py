@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headrace_engine.core.runner import Processing, PromptIds, SequenceStep
+from headrace_engine.core.runner import MOST_TOP, Processing, PromptIds, SequenceStep
+from headrace_engine.core.scheduling.beam_search import BeamSearch
 from headrace_engine.core.scheduling.logit_state import LogitState
 from headrace_engine.core.scheduling.sequence import Sequence
 from headrace_engine.sampling_params import LogitRules
@@ -18,7 +19,17 @@ def with_options(sequence: Sequence, step: SequenceStep) -> SequenceStep:
     wanted, pooled = _wanted_prompt_logprobs(sequence, step), _pooled(sequence, step)
     processing = _processing(sequence) if samples and sequence.request.processors else None
     tensors = samples and sequence.request.tensors
-    return replace(step, processing=processing, prompt_logprobs=wanted, pooled=pooled, tensors=tensors)
+    step = replace(step, processing=processing, prompt_logprobs=wanted, pooled=pooled, tensors=tensors)
+    return _with_candidates(sequence.search, step) if samples and sequence.search is not None else step
+
+
+def _with_candidates(search: BeamSearch, step: SequenceStep) -> SequenceStep:
+    """Ask for the candidates of a beam: the top logprobs are these where nothing changes them."""
+    assert step.sampling is not None, "only rows that sample have candidates"
+    count = search.wanted_candidates
+    if count > MOST_TOP or step.masked_ids or step.changes is not None or step.processing is not None:
+        return replace(step, candidates=count)
+    return replace(step, sampling=replace(step.sampling, top_logprobs=max(count, step.sampling.top_logprobs)))
 
 
 def _wanted_prompt_logprobs(sequence: Sequence, step: SequenceStep) -> PromptIds | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from headrace_engine.core.in_flight import FinishedStep, InFlightStep
 from headrace_engine.core.runner import NO_COPIES, BlockCopies, SequenceStep
+from headrace_engine.core.scheduling.beam_search import BeamSearch
 from headrace_engine.core.scheduling.drafted_steps import drafted_steps
 from headrace_engine.core.scheduling.row_options import with_options
 from headrace_engine.core.scheduling.sequence import Sequence, SequenceStatus
@@ -92,6 +93,12 @@ class Schedule:
         if self.budget:
             self.budget -= 1
             self.rows.append(Row(sequence, 1))
+
+    def drop_rows(self, search: BeamSearch) -> None:
+        """Remove the decode rows of a beam search, one of whose beams got no block."""
+        kept = [row for row in self.rows if row.sequence.search is not search]
+        self.budget += len(self.rows) - len(kept)
+        self.rows = kept
 
     def add_prompt(self, sequence: Sequence, count: int) -> None:
         """Add a prefill row: the next ids of a prompt, or of a preempted sequence."""

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from itertools import count
+from operator import attrgetter
 
 from headrace_engine.block_keys import Scope
 from headrace_engine.commands import AddSequence
 from headrace_engine.core.kv.block_pool import BlockPool, IntegrityError
 from headrace_engine.core.kv.host_tier import HostTier
+from headrace_engine.core.scheduling.beam_search import BeamSearch
 from headrace_engine.core.scheduling.drafting import Drafting
 from headrace_engine.core.scheduling.groups import Groups
 from headrace_engine.core.scheduling.pace import Allowance, Pace
 from headrace_engine.core.scheduling.schedule import Limits, Schedule
+from headrace_engine.core.scheduling.searches import Searches
 from headrace_engine.core.scheduling.sequence import Sequence, SequenceStatus
 from headrace_engine.core.scheduling.sharing import Entrance, Sharing
 from headrace_engine.core.scheduling.starter import Starter
@@ -54,6 +58,7 @@ class Scheduler:
         self._counters = Counters()
         self._starter = Starter(pool, self._tables, limits, self._waiting, self._running, self._counters)
         self._groups = Groups(pool.block_size)
+        self._searches = Searches(self._tables)
 
     @property
     def busy(self) -> bool:
@@ -87,12 +92,13 @@ class Scheduler:
         sequence = Sequence(request, next(self._arrivals), self._tables.cursor(request), guide)
         self._sequences[request.key] = sequence
         self._groups.join(sequence)
+        self._searches.join(sequence)
         self._waiting.push(sequence)
         return sequence
 
     def find(self, key: int) -> Sequence | None:
-        """Return the sequence with this key, if it has not ended."""
-        return self._sequences.get(key)
+        """Return the sequence with this key, if it has not ended; of a beam search, the first of its sequences."""
+        return self._searches.find(key) or self._sequences.get(key)
 
     def expire_cached(self, now: float, ttl: float) -> None:
         """Set the time, and drop cached blocks that were unused for `ttl` seconds."""
@@ -110,7 +116,7 @@ class Scheduler:
         free blocks.
         """
         needs_results = self._drafting is not None or any(sequence.needs_results for sequence in self._running)
-        return not needs_results and self._tables.can_extend_all(self._running)
+        return not (needs_results or self._searches.due()) and self._tables.can_extend_all(self._running)
 
     def schedule(self) -> Schedule:
         """Return the next step: decoding sequences first, then running and new prompts, divided by `Sharing`.
@@ -124,6 +130,8 @@ class Scheduler:
         schedule = Schedule(self._limits.max_tokens)
         for sequence in self._groups.take_restarts():
             self._preempt(sequence, schedule)
+        for search in self._searches.due():
+            self._branch(search, schedule)
         self._generate(schedule)
         if schedule.budget and (self._waiting or len(schedule.rows) < len(self._running)):
             self._compute_prompts(schedule)
@@ -146,13 +154,25 @@ class Scheduler:
         sequence.ids.append(token_id)
         self._counters.generated_tokens += 1
 
+    def count_beams(self, search: BeamSearch) -> None:
+        """Count the tokens that a step added to the beams of a search."""
+        self._counters.generated_tokens += len(search.beams)
+
     def count_drafts(self, drafted: int, accepted: int) -> None:
         """Count drafted ids, and those that held."""
         self._counters.drafted_tokens += drafted
         self._counters.accepted_tokens += accepted
 
     def end(self, sequence: Sequence) -> None:
-        """End a sequence, waiting or running, and release its blocks."""
+        """End a sequence, waiting or running, and release its blocks; one of a beam search, with the whole search."""
+        if sequence.search is None:
+            self._end_one(sequence)
+            return
+        self._searches.leave(sequence.search)
+        for member in sequence.search.members:
+            self._end_one(member)
+
+    def _end_one(self, sequence: Sequence) -> None:
         # A step in flight may still write to them. That is safe: the runner executes in order, so the blocks' next
         # owner writes later; and blocks in the prefix cache are full, which no row of the sequence writes to.
         if sequence.status is SequenceStatus.WAITING:
@@ -166,7 +186,8 @@ class Scheduler:
 
     def fail(self, sequence: Sequence) -> None:
         """End a sequence whose computation failed, and remove the contents of its blocks from the prefix cache."""
-        self._tables.invalidate(sequence)
+        for each in (sequence,) if sequence.search is None else sequence.search.members:
+            self._tables.invalidate(each)
         self.end(sequence)
 
     def check_integrity(self) -> None:
@@ -188,29 +209,55 @@ class Scheduler:
     def _ensure_block(self, sequence: Sequence, schedule: Schedule) -> bool:
         """Give a sequence the block for its next token; return False if it lost its own blocks instead."""
         while not self._tables.can_extend(sequence):
-            last = self._running[-1]
-            self._reclaim(last, schedule)
-            if last is sequence:
+            self._reclaim(self._running[-1], schedule)
+            if sequence.status is not SequenceStatus.RUNNING:
                 return False
         self._tables.extend(sequence)
         return True
 
     def _reclaim(self, sequence: Sequence, schedule: Schedule) -> None:
         """Take the blocks of a running sequence: end it or preempt it, by its interrupt policy."""
+        if sequence.search is not None:
+            schedule.drop_rows(sequence.search)
         if sequence.request.interrupt_policy is InterruptPolicy.RETURN:
             self.end(sequence)
-            schedule.interrupted.append(sequence.key)
+            schedule.interrupted += sequence.keys
         else:
             self._preempt(sequence, schedule)
 
     def _preempt(self, sequence: Sequence, schedule: Schedule) -> None:
-        """Move a running sequence back to the queue. It keeps its ids, which are recomputed when it resumes."""
+        """Move a running sequence back to the queue. It keeps its ids, which are recomputed when it resumes.
+
+        Beams go back together, as one sequence.
+        """
+        if sequence.search is not None:
+            first, *others = sequence.search.members
+            for other in others:
+                self._end_one(other)
+            sequence = first
         self._running.remove(sequence)
         self._tables.close(sequence)
+        if sequence.search is not None:
+            self._searches.restore(sequence.search)
         sequence.status = SequenceStatus.WAITING
         sequence.preemptions += 1
         self._waiting.push(sequence)
-        schedule.preempted.append(sequence.key)
+        schedule.preempted += sequence.keys
+
+    def _branch(self, search: BeamSearch, schedule: Schedule) -> None:
+        """Give the beams of a search their sequences, unless it loses its blocks to those before it instead."""
+        for member in self._searches.unneeded(search):
+            search.members.remove(member)
+            self._end_one(member)
+        missing = self._searches.missing_blocks(search)
+        while not self._pool.can_allocate(missing):
+            last = self._running[-1]
+            self._reclaim(last, schedule)
+            if last.search is search:
+                return
+        for sequence in self._searches.branch(search):
+            self._sequences[sequence.key] = sequence
+            insort(self._running, sequence, key=attrgetter("rank"))
 
     def _compute_prompts(self, schedule: Schedule) -> None:
         """Add the prefill rows. Groups go first, so that their members stay in one step."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from headrace_engine.commands import AddSequence
 from headrace_engine.core.kv.prefix_cache import Cursor
@@ -16,6 +17,9 @@ from headrace_engine.core.speculation.ngrams import Ngrams
 from headrace_engine.guided.guide import Guide
 from headrace_engine.result_types import FinishReason
 from headrace_engine.sampling_params import LogitRules
+
+if TYPE_CHECKING:
+    from headrace_engine.core.scheduling.beam_search import BeamSearch
 
 _PLACEHOLDER = (0,)
 """Stands for an id that is still being sampled."""
@@ -38,6 +42,7 @@ class Sequence:
         arrival: a number that grows with each sequence.
         cursor: its position in the prefix cache; None: it neither reads nor fills the cache.
         guide: follows its grammar; None: it has none.
+        search: the beam search that it computes a beam of; None: it is a text of its own.
         ids: prompt and generated ids.
         prompt_length: number of prompt ids.
         computed: leading ids whose keys and values are in `blocks`.
@@ -67,6 +72,7 @@ class Sequence:
     arrival: int
     cursor: Cursor | None = None
     guide: Guide | None = None
+    search: BeamSearch | None = None
     status: SequenceStatus = SequenceStatus.WAITING
     ids: list[int] = field(init=False)
     prompt_length: int = field(init=False)
@@ -97,13 +103,23 @@ class Sequence:
         self.tables = RuleTables(request.rules or LogitRules())
         self.report_prompt()
         ruled = request.rules is not None or self.guide is not None or bool(request.processors)
-        self.follows = ruled or request.tensors
+        self.follows = ruled or request.tensors or request.beams is not None
         self.plain = not self.follows and request.prompt_logprobs is None and request.pooled is None
 
     @property
     def key(self) -> int:
-        """Number of the sequence, assigned by the front half."""
+        """Number of the sequence, assigned by the front half; below 0 for beams that begin here."""
         return self.request.key
+
+    @property
+    def keys(self) -> list[int]:
+        """The front half's numbers of the sequences that it is computed for."""
+        return [self.key] if self.search is None else self.search.keys
+
+    @property
+    def slots(self) -> int:
+        """Number of places that it takes in the batch."""
+        return 1 if self.search is None else self.search.slots(self)
 
     @property
     def ended(self) -> bool:
@@ -160,7 +176,7 @@ class Sequence:
     def may_draft(self) -> bool:
         """True if a step may compute drafted ids of it."""
         slow = self.guide is not None and not self.guide.drafts
-        return self.request.use_speculation and not self.reports_prompt and not slow
+        return self.request.use_speculation and self.search is None and not self.reports_prompt and not slow
 
     @property
     def longest(self) -> int:
@@ -212,6 +228,12 @@ class Sequence:
     def clear_in_flight(self) -> None:
         """Record that no step of it is in flight."""
         self.in_flight, self.sampling_row = 0, None
+
+    def begin_again(self, ids: list[int], cursor: Cursor | None, guide: Guide | None) -> None:
+        """Replace its text, with all that was derived from it. It has no blocks."""
+        self.ids, self.cursor, self.guide = ids, cursor, guide
+        self.logits = self.ngrams = self.checked = self.draft = None
+        self.processed = array("i")
 
     def go_back(self, length: int, computed: int) -> None:
         """Restore the state when it had this many ids, and this many of them were computed: the rest was drafted."""

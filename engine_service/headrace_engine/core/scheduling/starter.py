@@ -20,8 +20,8 @@ from headrace_engine.stat_types import Counters
 class Starter:
     """Moves sequences from the waiting queue to the running ones.
 
-    One block is held in reserve for every running sequence that can still grow. Without that, a new sequence would
-    cause a preemption within a few steps, possibly its own.
+    Blocks are held in reserve for every running sequence that can still grow. Without that, a new sequence would cause
+    a preemption within a few steps, possibly its own. A beam search starts with places in the batch for all its beams.
 
     Args:
         waiting: the scheduler's queue.
@@ -64,31 +64,32 @@ class Starter:
         Returns:
             The started sequences. Nothing is computed for them yet.
         """
-        reserve = sum(map(self._tables.grows, self._running))
+        reserve, slots = sum(map(self._tables.growth, self._running)), sum(each.slots for each in self._running)
         passed, started_now = PassedOver(self._limits), list[Sequence]()
         for sequence in candidates:
             if sequence.held:
                 continue
-            if self._is_closed(allowance, reserve) or passed.must_wait(sequence):
+            if self._is_closed(allowance, reserve, slots) or passed.must_wait(sequence):
                 break
             cached = self._tables.find_cached(sequence)
-            reserve_after = reserve + self._tables.grows(sequence)
+            reserve_after = reserve + self._tables.growth(sequence)
+            fits = slots + sequence.slots <= self._limits.most
             if entrance is not None and not entrance.admits(sequence, len(cached) * self._pool.block_size):
                 passed.skip()
-            elif self._tables.can_open(sequence, cached, reserve_after):
+            elif fits and self._tables.can_open(sequence, cached, reserve_after):
                 self._start(sequence, cached, schedule, step)
                 started_now.append(sequence)
                 passed.note_overtaking()
-                reserve = reserve_after
+                reserve, slots = reserve_after, slots + sequence.slots
                 if entrance is not None:
                     entrance.note(sequence)
             else:
                 passed.add(sequence)
         return started_now
 
-    def _is_closed(self, allowance: Allowance, reserve: int) -> bool:
+    def _is_closed(self, allowance: Allowance, reserve: int, slots: int) -> bool:
         """Return True if no further sequence can start in this step."""
-        full = len(self._running) == self._limits.most or not allowance.ids
+        full = slots == self._limits.most or not allowance.ids
         return full or not self._pool.can_allocate(reserve + 1)
 
     def _start(self, sequence: Sequence, cached: list[int], schedule: Schedule, step: int) -> None:
@@ -104,7 +105,7 @@ class Starter:
         sequence.started = True
         found = min(sequence.computed, sequence.prompt_length)
         fetched = self._tables.count_fetched(cached, found)
-        schedule.scheduled.append(Scheduled(sequence.key, found, fetched))
+        schedule.scheduled += (Scheduled(key, found, fetched) for key in sequence.keys)
         if sequence.cursor is not None:
             self._counters.prefix_cache_hit_tokens += sequence.computed
             self._counters.prefix_cache_host_hit_tokens += self._tables.count_fetched(cached, sequence.computed)

@@ -36,6 +36,7 @@ class BlockTables:
         self._pool = pool
         self._host = host
         self._cache = PrefixCache(pool, host)
+        self._branched: list[tuple[int, int]] = []  # Blocks to copy within the pool before the next step.
 
     def cursor(self, request: AddSequence) -> Cursor | None:
         """Return the position of a new sequence in the prefix cache; None if it does not use the cache."""
@@ -46,15 +47,25 @@ class BlockTables:
 
     def find_cached(self, sequence: Sequence) -> list[int]:
         """Return the `PrefixCache` locations of the longest known prefix of a waiting sequence, if it may use them."""
-        return (
-            []
-            if sequence.cursor is None or sequence.reports_prompt
-            else self._cache.find(sequence.cursor, sequence.ids)
-        )
+        if sequence.cursor is None or sequence.reports_prompt:
+            return []
+        found = self._cache.find(sequence.cursor, sequence.ids)
+        if sequence.search is not None and sequence.pause is not None:  # Only what all beams have in common.
+            return found[: (sequence.pause - 1) // self._pool.block_size]
+        return found
 
-    def grows(self, sequence: Sequence) -> bool:
-        """Return True if a sequence may need more blocks than its ids take now."""
-        return self._pool.blocks_for(sequence.longest) > self._pool.blocks_for(sequence.length)
+    def growth(self, sequence: Sequence) -> int:
+        """Return the number of blocks to hold back for a sequence: one if it may need more than its ids take now.
+
+        Beams that have no sequences yet count as well, with the blocks that they do not share.
+        """
+        size, pool, beams = self._pool.block_size, self._pool, sequence.slots
+        one = int(pool.blocks_for(sequence.longest) > pool.blocks_for(sequence.length))
+        if beams == 1:
+            return one
+        shared = (sequence.pause or sequence.length) // size
+        most = beams * pool.blocks_for(sequence.longest) - pool.blocks_for(sequence.length)
+        return min((beams - 1) * (pool.blocks_for(sequence.length + 1) - shared) + beams * one, most)
 
     def can_open(self, sequence: Sequence, cached: list[int], reserve: int) -> bool:
         """Return True if there are blocks for all ids of a waiting sequence, with `reserve` blocks left over."""
@@ -75,7 +86,8 @@ class BlockTables:
 
     def take_copies(self) -> BlockCopies:
         """Return the copies due before the next step, because of the blocks that sequences were given."""
-        return self._host.take_copies()
+        copies, branched, self._branched = self._host.take_copies(), self._branched, []
+        return replace(copies, within=branched) if branched else copies
 
     def take_changes(self) -> list[CacheChange]:
         """Return what came into the prefix cache, and left it, since the last call."""
@@ -102,6 +114,23 @@ class BlockTables:
     def extend(self, sequence: Sequence) -> None:
         """Give a sequence blocks for the ids that have none."""
         sequence.blocks += self._pool.allocate(self._missing_blocks(sequence))
+
+    def missing_to_branch(self, parent: Sequence, length: int) -> int:
+        """Return the number of blocks that a sequence of this length needs beyond those that it shares with another."""
+        return self._pool.blocks_for(length) - parent.computed // self._pool.block_size
+
+    def branch(self, parent: Sequence, sequence: Sequence) -> None:
+        """Give a sequence the computed ids of another, which its own begin with, and blocks for the others.
+
+        Full blocks are shared; the one that is being filled is copied before the next step.
+        """
+        full, rest = divmod(parent.computed, self._pool.block_size)
+        sequence.blocks, sequence.computed = parent.blocks[:full], parent.computed
+        self._pool.share(sequence.blocks)
+        self.extend(sequence)
+        if rest:
+            self._branched.append((parent.blocks[full], sequence.blocks[full]))
+        sequence.cursor = None if parent.cursor is None else parent.cursor.branch(full)
 
     def reserve_blocks(self, sequence: Sequence, wanted: int, reserve: int) -> int:
         """Return for how many drafted ids after its own, at most `wanted`, a sequence has blocks.

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 
 from headrace_proto.pure.faults import is_fault
 
+from headrace_engine.commands import AddSequence
 from headrace_engine.core.link import Link
 from headrace_engine.core.runner import PromptLogprobs, Sampled
+from headrace_engine.core.scheduling.beam_search import BeamSearch
 from headrace_engine.core.scheduling.schedule import LaunchedStep, Row, Schedule
 from headrace_engine.core.scheduling.scheduler import Scheduler
 from headrace_engine.core.scheduling.sequence import Sequence
+from headrace_engine.core.steps.found_texts import FoundTexts
 from headrace_engine.core.steps.step_output import prompt_piece, step_output
 from headrace_engine.errors import in_words
 from headrace_engine.guided.guide import Guide, GuideFailed
@@ -36,13 +41,19 @@ class Outcome:
         self._pooled: list[PooledPiece] = []
         self._drafts: list[Drafts] = []
         self._ended: list[Ended] = []
+        self._found = FoundTexts()
+        self._searched: dict[int, int] = {}
         self._published = CoreStat()
         self._begun: dict[int, None] = {}
 
     @property
     def pending(self) -> bool:
-        """True if there are ends to publish."""
-        return bool(self._ended)
+        """True if there are ends, or texts of beam searches, to publish."""
+        return bool(self._ended or self._found)
+
+    def drop(self, key: int) -> None:
+        """Report no more of the text that a beam search found for a sequence."""
+        self._found.drop(key)
 
     def end(self, sequence: Sequence, reason: FinishReason, error: str = "") -> None:
         """End a sequence and report it."""
@@ -50,12 +61,13 @@ class Outcome:
             self._scheduler.fail(sequence)
         else:
             self._scheduler.end(sequence)
-        self._ended.append(Ended(sequence.key, reason, error))
+        self._ended += [Ended(key, reason, error) for key in sequence.keys]
 
-    def refuse(self, key: int, error: Exception) -> None:
+    def refuse(self, request: AddSequence, error: Exception) -> None:
         """Report the end of a sequence whose guide could not be compiled."""
         reason = FinishReason.RESPONSE_FORMAT_LIMIT if isinstance(error, GuideFailed) else FinishReason.ERROR
-        self._ended.append(Ended(key, reason, str(error)))
+        keys = [request.key] if request.beams is None else [each.key for each in request.beams.wanted]
+        self._ended += [Ended(key, reason, str(error)) for key in keys]
 
     def report_interrupted(self, keys: Iterable[int]) -> None:
         """Report sequences that the scheduler has ended."""
@@ -65,7 +77,7 @@ class Outcome:
         """Send StepBegun before a step is computed, if its sequences are not those of the step before."""
         if rows:
             live = [] if in_flight is None else in_flight.live_rows
-            keys = dict.fromkeys(row.sequence.key for row in (*live, *rows))
+            keys = dict.fromkeys(key for row in (*live, *rows) for key in row.sequence.keys)
             if keys != self._begun:
                 self._begun = keys
                 self._link.send(StepBegun(list(keys)))
@@ -93,11 +105,14 @@ class Outcome:
             seconds: duration of that step.
         """
         stat, cache = self._scheduler.stat, self._scheduler.take_cache_changes()
-        if not (schedule.rows or schedule.scheduled or self._ended or cache or stat != self._published):
+        tokens, ended = self._found.take()
+        self._sampled += tokens
+        self._ended += ended
+        if not (schedule.rows or schedule.scheduled or tokens or self._ended or cache or stat != self._published):
             return
         parts = self._prompts, self._pooled, self._drafts, self._ended
         output = step_output(schedule, self._sampled, *parts, stat, seconds)
-        output.cache = cache
+        output.cache, output.searched, self._searched = cache, self._searched, {}
         self._sampled, self._prompts, self._pooled, self._drafts, self._ended = [], [], [], [], []
         self._published = stat
         self._link.send(output)
@@ -129,8 +144,26 @@ class Outcome:
             self._report_states(sequence, result.pooled)
         if (result.prompt_logprobs is not None or result.pooled) and sequence.remaining:
             return
-        if self._take_token(sequence, result.token_id):
+        if sequence.search is not None:
+            self._take_candidates(sequence, sequence.search, result)
+        elif self._take_token(sequence, result.token_id):
             self._sampled.append((sequence.key, result))
+
+    def _take_candidates(self, sequence: Sequence, search: BeamSearch, result: Sampled) -> None:
+        """Take the candidates of a beam; with those of the last one, choose the next beams."""
+        if result.candidates is None:  # Nothing changes them: they are the top logprobs.
+            result = replace(result, candidates=[(token_id, value, value) for token_id, value in result.top])
+        if not search.take(sequence, result):
+            return
+        with self._guiding(sequence):
+            search.select()
+        if sequence.ended:
+            return
+        self._scheduler.count_beams(search)
+        self._searched |= dict.fromkeys(search.keys, search.length)
+        if search.over:
+            self._scheduler.end(sequence)
+            self._found.add(search)
 
     def _take_token(self, sequence: Sequence, token_id: int | None) -> bool:
         """Append a token, and end the sequence if it is complete; return False if no token could be sampled."""
@@ -154,8 +187,14 @@ class Outcome:
         sequence.prompt_reported = end
 
     def _advance_guide(self, sequence: Sequence, guide: Guide, token_id: int) -> None:
-        try:
+        with self._guiding(sequence):
             guide.take([token_id])
+
+    @contextmanager
+    def _guiding(self, sequence: Sequence) -> Iterator[None]:
+        """End a sequence whose grammar cannot be followed."""
+        try:
+            yield
         except GuideFailed:
             self.end(sequence, FinishReason.RESPONSE_FORMAT_LIMIT)
         except BaseException as error:  # For example, a panic of the library.

@@ -2,7 +2,7 @@
 
 from headrace_engine.config import ActivationQuant, KvCacheMode, ModelFormat, Speculation, WeightQuant
 from headrace_engine.engine.config.field_checks import Field, table
-from headrace_engine.generation_config import InterruptPolicy
+from headrace_engine.generation_config import BeamStopping, InterruptPolicy
 
 GENERATION = table(
     Field("do_sample", default=True),
@@ -33,7 +33,8 @@ GENERATION = table(
     Field("frequency_penalty", low=-2, high=2, default=0.0),
     Field("suppress_repetition_in_generation", default=False),
     Field("best_of", low=1, high=64),
-    Field("num_beams", low=1, high=4294967295, default=1, honoured=(1,)),
+    Field("num_beams", low=1, high=64, default=1),
+    Field("beam_stopping", default=BeamStopping.HEURISTIC),
     Field("length_penalty", default=1.0),
     Field("logit_bias"),
     Field("allowed_token_ids"),

@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import NoReturn
 
+from headrace_engine.engine.config.beam_fields import with_beams
 from headrace_engine.engine.config.field_checks import check, check_ids, is_set, refuse
 from headrace_engine.engine.config.fields import GENERATION
 from headrace_engine.engine.config.lease_fields import lease_violations, resolved_lease
@@ -75,7 +76,7 @@ def resolve(sent: GenerationConfig, defaults: GenerationConfig, limits: Limits, 
     check_stop_fields(sent, limits.vocab_size, limits.holes)
     _check_eos_switches(sent)
     max_length, max_new = _upper_lengths(sent, defaults, limits)
-    joined = _join(sent, _lowered(defaults, limits.prompt_length, max_new))
+    joined = with_beams(sent, _join(sent, _lowered(defaults, limits.prompt_length, max_new)))
     _check_top_logprobs(joined)
     _check_candidates(sent, joined.n or 1)
     min_new = _lower_length(joined, limits, max_length, max_new)
@@ -139,8 +140,8 @@ def _check_candidates(sent: GenerationConfig, n: int) -> None:
     best_of = sent.best_of or n
     if best_of < n:
         _refuse("best_of", f"= {best_of} is less than n = {n}")
-    if best_of == n and sent.length_penalty not in (None, 1.0):
-        text = f"= {sent.length_penalty:g} needs candidates to rank: best_of above n, which is {n}"
+    if best_of == n and (sent.num_beams or 1) == 1 and sent.length_penalty not in (None, 1.0):
+        text = f"= {sent.length_penalty:g} needs candidates to rank: best_of above n, which is {n}, or num_beams"
         _refuse("length_penalty", text)
 
 

@@ -16,7 +16,8 @@ from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.request_types import ConfigWarning
 
 _NOT_TAKEN = frozenset({
-    "early_stopping", "num_beams", "length_penalty", "eos_token_id", "lease", "interrupt_policy", "response_format",
+    "early_stopping", "num_beams", "beam_stopping", "length_penalty", "eos_token_id", "lease", "interrupt_policy",
+    "response_format",
 })  # fmt: skip
 """Fields of beam search, the one that is read with the tokenizer, and those that a model does not decide."""
 

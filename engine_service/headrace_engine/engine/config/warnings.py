@@ -69,7 +69,7 @@ def _sampling(checked: CheckedConfig) -> _Found:
             yield name, f"= {value} has no effect {why}"
     if checked.sets("best_of") and (config.best_of or 1) > (config.n or 1):
         yield "best_of", f"= {config.best_of} generates identical candidates {why}"
-    if checked.sets("n"):
+    if checked.sets("n") and (config.num_beams or 1) == 1:
         yield "n", f"= {config.n} returns identical sequences {why}"
 
 

@@ -43,6 +43,7 @@ class Outputs:
         self._keys = count(1)
         self._commands: dict[Sequence, AddSequence] = {}
         self.queue = self._waiting = WaitingQueue()
+        self._weights: dict[Sequence, int] = {}  # What they count for beyond one, where they do.
         self._reused: deque[float] = deque(maxlen=_REMEMBERED)
         self._in_step: list[int] = []
         self.cached = CachedBlocks()
@@ -55,8 +56,8 @@ class Outputs:
 
     @property
     def live(self) -> int:
-        """Number of sequences that have not ended."""
-        return len(self._live)
+        """Number of sequences that have not ended; in a beam search, its beams."""
+        return len(self._live) + sum(self._weights.values())
 
     @property
     def waiting(self) -> int:
@@ -114,6 +115,8 @@ class Outputs:
         self._waiting.add(sequence.key, _waiting(command))
         if sequence.times.handovers and is_first(command):
             self._observed.handovers += 1
+        if _weight(command) != 1:
+            self._weights[sequence] = _weight(command) - 1
         self._idle.clear()
 
     def requeue(self, sequences: Iterable[Sequence]) -> None:
@@ -141,6 +144,9 @@ class Outputs:
         for key in output.preempted:
             if key in self._live:
                 self._live[key].times.preemptions += 1
+        for key, length in output.searched.items():
+            if key in self._live:
+                self._live[key].log.note_searched(length)
         for drafts in output.drafts:
             if drafts.key in self._live:
                 self._live[drafts.key].times.drafted += drafts.drafted
@@ -164,6 +170,7 @@ class Outputs:
         if self._live.pop(sequence.key, None) is None:
             return False
         command = self._commands.pop(sequence)
+        self._weights.pop(sequence, None)
         self._waiting.discard(sequence.key)
         sequence.finish(reason, self._clock(), Internal(error) if reason is FinishReason.ERROR else None)
         self._note_durations(sequence.times, self._clock())
@@ -241,7 +248,12 @@ class Outputs:
 
 
 def _waiting(command: AddSequence) -> Waiting:
-    return Waiting(command.priority, command.owner, command.group or command.key)
+    return Waiting(command.priority, command.owner, command.group or command.key, _weight(command))
+
+
+def _weight(command: AddSequence) -> int:
+    """Return the number of sequences that one counts as: the first of a beam search, as all of its beams."""
+    return 1 if command.beams is None else command.beams.num_beams * is_first(command)
 
 
 def is_first(command: AddSequence) -> bool:

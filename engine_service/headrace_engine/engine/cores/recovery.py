@@ -137,14 +137,13 @@ class Recovery:
 
     async def _resume_all(self) -> None:
         """Resume all live sequences on the new core, suspects first; then the loss is over."""
-        last = None
+        last: list[Sequence] = []
         while self._suspects:
-            if last is not None:
-                self._preempt(last)
-            last = self._suspects[0]
+            self._preempt(last)
+            last = self._together(self._suspects[0])
             await self._try(last)
-            self._suspects.remove(last)
-        rest = [sequence for sequence in self._outputs.all() if sequence is not last]
+            self._suspects = [sequence for sequence in self._suspects if sequence not in last]
+        rest = [sequence for sequence in self._outputs.all() if sequence not in last]
         for _, group in groupby(rest, key=self._group):
             self._resume(*group)
         self.loss = None
@@ -157,17 +156,32 @@ class Recovery:
         self._crashed.add(sequence)
         self._suspects.append(sequence)
 
-    async def _try(self, sequence: Sequence) -> None:
-        """Run a sequence alone until it has made progress or ended."""
-        if sequence.log.end is None:
-            self._resume(sequence)
-            with suppress(NotFound):  # It was released.
-                await sequence.log.wait(len(sequence.log) + PROOF - 1)
+    def _together(self, sequence: Sequence) -> list[Sequence]:
+        """Return the sequences to try with a suspect: itself, and those that the same beam search has texts for."""
+        command = self._outputs.find_command(sequence)
+        if command is None or command.beams is None:
+            return [sequence]
+        return [each for each in self._outputs.all() if self._group(each) == self._group(sequence)]
 
-    def _preempt(self, sequence: Sequence) -> None:
-        if sequence.log.end is None:
-            self._core.send(EndSequence(sequence.key))
-            self._outputs.requeue([sequence])
+    async def _try(self, sequences: list[Sequence]) -> None:
+        """Run a sequence, or a beam search, alone until it has made progress or ended."""
+        first = sequences[0]
+        if first.log.end is not None:
+            return
+        searches = self._outputs.command(first).beams is not None
+        first.log.searched = 0
+        self._resume(*sequences)
+        with suppress(NotFound):  # It was released.
+            if searches and not len(first.log):
+                await first.log.wait_searched(PROOF)
+            else:
+                await first.log.wait(len(first.log) + PROOF - 1)
+
+    def _preempt(self, sequences: list[Sequence]) -> None:
+        for sequence in sequences:
+            if sequence.log.end is None:
+                self._core.send(EndSequence(sequence.key))
+                self._outputs.requeue([sequence])
 
     def _group(self, sequence: Sequence) -> int:
         return self._outputs.command(sequence).group or sequence.key

@@ -15,11 +15,13 @@ class Waiting(NamedTuple):
     Attributes:
         party: the caller in whose fair share it is.
         request: key that it shares with the other sequences of its request; unique within the party.
+        weight: number of sequences that it counts as.
     """
 
     priority: int
     party: str = ""
     request: int = 0
+    weight: int = 1
 
 
 class WaitingQueue:
@@ -30,9 +32,11 @@ class WaitingQueue:
         self._by_priority: Counter[int] = Counter()
         self._by_party: Counter[str] = Counter()
         self._by_request: dict[str, Counter[int]] = {}
+        self._total = 0
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        """Return the number of waiting sequences."""
+        return self._total
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._waiting)
@@ -53,8 +57,9 @@ class WaitingQueue:
     def add(self, key: int, waiting: Waiting) -> None:
         """Add a waiting sequence."""
         self._waiting[key] = waiting
-        self._by_priority[waiting.priority] += 1
-        self._by_party[waiting.party] += 1
+        self._total += waiting.weight
+        self._by_priority[waiting.priority] += waiting.weight
+        self._by_party[waiting.party] += waiting.weight
         self._by_request.setdefault(waiting.party, Counter())[waiting.request] += 1
 
     def discard(self, key: int) -> None:
@@ -62,8 +67,9 @@ class WaitingQueue:
         waiting = self._waiting.pop(key, None)
         if waiting is None:
             return
-        _less(self._by_priority, waiting.priority)
-        _less(self._by_party, waiting.party)
+        self._total -= waiting.weight
+        _less(self._by_priority, waiting.priority, waiting.weight)
+        _less(self._by_party, waiting.party, waiting.weight)
         _less(self._by_request[waiting.party], waiting.request)
         if not self._by_request[waiting.party]:
             del self._by_request[waiting.party]
@@ -73,7 +79,7 @@ class WaitingQueue:
         return sum(count for each, count in self._by_priority.items() if each >= priority)
 
 
-def _less(counts: Counter[T], one: T) -> None:
-    counts[one] -= 1
+def _less(counts: Counter[T], one: T, weight: int = 1) -> None:
+    counts[one] -= weight
     if not counts[one]:
         del counts[one]

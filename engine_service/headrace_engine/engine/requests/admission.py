@@ -16,7 +16,7 @@ from headrace_engine.engine.models.prepare import Prepared
 from headrace_engine.engine.models.state_errors import core_restarting, starting, why_not_running
 from headrace_engine.engine.requests.awaited_starts import AwaitedStarts
 from headrace_engine.engine.requests.forecast import check_deadline, work_of
-from headrace_engine.engine.requests.overload import Arrival, check_queue, time_to_budget
+from headrace_engine.engine.requests.overload import Arrival, check_beams, check_queue, time_to_budget
 from headrace_engine.engine.requests.owner_limits import OwnerRoom
 from headrace_engine.engine.requests.registry import RequestRegistry
 from headrace_engine.engine.requests.request_size import payload_size
@@ -139,6 +139,7 @@ class Admission:
         """Check queue and deadline, and reserve the maximum bytes of the results and the request's payload."""
         model, generation, length = start.model, resolved.generation, len(resolved.prompt.ids)
         left = [len(one.delivered_ids) for one in resolved.resumed if not one.ended]
+        check_beams(model, generation, length)
         ahead = check_queue(model, Arrival(start.request.party, generation.effective, len(left)))
         if left:
             work = work_of(generation, length, min(left))

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headrace_engine.commands import AddSequence
+from headrace_engine.engine.config.beam_fields import computed_together, has_beams
 from headrace_engine.engine.config.generation import Generation, has_candidates
 from headrace_engine.engine.cores.outputs import is_first
 from headrace_engine.engine.models.model import Model
@@ -54,13 +55,13 @@ class Forecast:
 def work_of(generation: Generation, prompt_length: int, delivered: int) -> Work:
     """Return the minimum work of a request after a number of delivered tokens; candidates start from the prompt."""
     config = generation.effective
-    delivered = 0 if has_candidates(config) else delivered
+    delivered = 0 if has_candidates(config) or has_beams(config) else delivered
     stops = config.stop_words or config.stop_words_ids or config.stop_token_ids or config.response_format
     least = max(1, generation.min_new) if generation.eos_ids or stops else generation.max_new
     return Work(
         known=prompt_length + delivered,
         generated=max(1, least - delivered),
-        sequences=max(config.n or 1, config.best_of or 1),
+        sequences=computed_together(config),
         priority=config.priority or 0,
         reuses=config.use_prefix_cache is not False and config.prompt_logprobs is None,
     )

@@ -8,7 +8,8 @@ from itertools import islice
 
 from headrace_proto.pure.shares import within_share
 
-from headrace_engine.engine.config.generation import has_candidates
+from headrace_engine.engine.config.beam_fields import computed_together, has_beams
+from headrace_engine.engine.config.generation import Generation, has_candidates
 from headrace_engine.engine.models.model import Model
 from headrace_engine.engine.requests.requests import Request
 from headrace_engine.errors import InvalidArgument, ResourceExhausted
@@ -33,9 +34,9 @@ class Arrival:
 
     @property
     def count(self) -> int:
-        """Number of sequences that have to wait: with best_of, the candidates."""
-        candidates = bool(self.sequences) and has_candidates(self.config)
-        return self.config.best_of or 1 if candidates else self.sequences
+        """Number of sequences that have to wait: with best_of, the candidates; in a beam search, the beams."""
+        together = has_candidates(self.config) or has_beams(self.config)
+        return computed_together(self.config) if self.sequences and together else self.sequences
 
 
 def check_queue(model: Model, arrival: Arrival) -> int:
@@ -62,10 +63,30 @@ def check_queue(model: Model, arrival: Arrival) -> int:
     return ahead
 
 
+def check_beams(model: Model, generation: Generation, prompt_length: int) -> None:
+    """Refuse a beam search that the model could never compute: its beams run at once, and share blocks by chance alone.
+
+    Raises:
+        InvalidArgument: naming num_beams, with the numbers.
+    """
+    if not has_beams(generation.effective):
+        return
+    config, beams = model.effective.config, generation.effective.num_beams or 1
+    batch, budget = config.max_batch or 0, config.max_prefill_tokens or 0
+    if beams > min(batch, budget):
+        text = f"= {beams} is more than a step computes: max_batch {batch}, max_prefill_tokens {budget}"
+        raise InvalidArgument.field("config.num_beams", text)
+    size, longest = config.block_size or 1, prompt_length + generation.max_new - 1
+    needed, blocks = beams * -(-longest // size), config.num_blocks or 0
+    if needed > blocks:
+        text = f"= {beams} needs {needed} blocks of {size} tokens for prompt {prompt_length} + {generation.max_new} new"
+        raise InvalidArgument.field("config.num_beams", f"{text} tokens; there are {blocks}: lower one of them")
+
+
 def _check_fits(arrival: Arrival, batch: int, most: int) -> None:
     beyond = max(0, arrival.count - batch)
     if beyond and not within_share(beyond, most - beyond):
-        name = "best_of" if has_candidates(arrival.config) else "n"
+        name = "best_of" if has_candidates(arrival.config) else "num_beams" if has_beams(arrival.config) else "n"
         text = f"= {arrival.count} never starts: {batch} sequences are computed at once (max_batch)"
         raise InvalidArgument.field(
             f"config.{name}", f"{text}, and of the {most} that may wait (max_waiting) one caller has three quarters"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from headrace_engine.commands import AddSequence
+from headrace_engine.commands import AddSequence, BeamPlan
+from headrace_engine.engine.config.beam_fields import has_beams
 from headrace_engine.engine.config.generation import Generation, has_candidates
 from headrace_engine.engine.formats.frames import Verdict
 from headrace_engine.engine.models.model import Model
@@ -19,7 +20,7 @@ from headrace_engine.engine.results.sequence import Sequence
 from headrace_engine.engine.results.statistics import SequenceTimes
 from headrace_engine.engine.results.token_details import DetailOptions
 from headrace_engine.engine.text.stopping import Decoder
-from headrace_engine.generation_config import GenerationConfig, InterruptPolicy
+from headrace_engine.generation_config import BeamStopping, GenerationConfig, InterruptPolicy
 from headrace_engine.request_types import ResumedSequence, StartRequest
 from headrace_engine.sampling_params import LogitRules
 
@@ -193,7 +194,15 @@ def message(prompt: tuple[int, ...], generation: Generation, rules: LogitRules |
         interrupt_policy=config.interrupt_policy or InterruptPolicy.RESUME,
         prompt_logprobs=config.prompt_logprobs,
         tensors=bool(config.enable_tensors_from_model_inference),
+        beams=_beams(config),
     )
+
+
+def _beams(config: GenerationConfig) -> BeamPlan | None:
+    if not has_beams(config):
+        return None
+    penalty = 1.0 if config.length_penalty is None else config.length_penalty
+    return BeamPlan(config.num_beams or 1, penalty, config.beam_stopping or BeamStopping.HEURISTIC)
 
 
 def begin(model: Model, sequences: NewSequences, generation: Generation, common: AddSequence) -> None:

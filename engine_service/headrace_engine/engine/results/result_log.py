@@ -41,6 +41,7 @@ class ResultLog:
         contents: the tokens and the end record.
         released: its request was released; reads raise NotFound.
         first_position: first readable position: the number of ids delivered elsewhere.
+        searched: number of tokens of the beams of a search whose text will come here.
     """
 
     def __init__(self, options: DetailOptions = NOTHING, *, delivered: Sequence[int] = ()) -> None:
@@ -50,6 +51,7 @@ class ResultLog:
             self.contents.append_delivered(token_id)
         self.first_position = len(delivered)
         self.released = False
+        self.searched = 0
         fitting = _MAX_READ_DETAILS // max(1, options.message_bytes - TOKEN_BYTES)
         self._read_tokens = max(1, min(MAX_READ_TOKENS, fitting))
         self._waiters: set[asyncio.Future[None]] = set()
@@ -86,7 +88,12 @@ class ResultLog:
     @property
     def live_status(self) -> GenerateStatus:
         """Status as before the end, even if the sequence has ended since."""
-        return self._status_after(len(self))
+        return self._status_after(max(len(self), self.searched))
+
+    def note_searched(self, length: int) -> None:
+        """Note the progress of a beam search."""
+        self.searched = length
+        self.wake()
 
     def append(
         self, token_id: int, text: str, logprob: float | None = None, top: Top | None = None, vectors: bytes = b""
@@ -174,12 +181,24 @@ class ResultLog:
             NotFound: the request was released.
         """
         while self._raise_if_released() or (len(self) <= position and self.end is None):
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters.add(waiter)
-            try:
-                await waiter
-            finally:
-                self._waiters.discard(waiter)
+            await self._next_wake()
+
+    async def _next_wake(self) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiters.discard(waiter)
+
+    async def wait_searched(self, length: int) -> None:
+        """Wait until a beam search has come to this length, or ended.
+
+        Raises:
+            NotFound: the request was released.
+        """
+        while self.searched < length and self.end is None and not self._raise_if_released():
+            await self._next_wake()
 
     async def wait_end(self) -> None:
         """Wait for the end record.

@@ -54,7 +54,7 @@ class Sequence:
     @property
     def stat(self) -> RequestStat:
         """Statistics so far, or the final ones."""
-        return self.log.end.stat if self.log.end else self.times.stat(len(self.log))
+        return self.log.end.stat if self.log.end else self.times.stat(max(len(self.log), self.log.searched))
 
     def finish(self, reason: FinishReason, now: float, error: HeadraceError | None = None) -> None:
         """Write the end record, and free everything that only a running sequence needs."""

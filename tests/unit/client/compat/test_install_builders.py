@@ -51,7 +51,17 @@ class TestHuggingFace:
         assert self.built(num_beams=4, length_penalty=0.5, early_stopping=True) == {
             "num_beams": 4,
             "length_penalty": 0.5,
+            "beam_stopping": "FIRST",
         }
+
+    @pytest.mark.parametrize(("theirs", "ours"), [(False, "HEURISTIC"), (True, "FIRST"), ("never", "NEVER")])
+    def test_early_stopping_of_beams_has_another_name(self, theirs: object, ours: str) -> None:
+        assert self.built(num_beams=2, early_stopping=theirs)["beam_stopping"] == ours
+
+    def test_what_changes_beams_otherwise_is_refused(self) -> None:
+        assert self.built(renormalize_logits=True) == {}
+        with pytest.raises(InvalidRequestError, match="renormalize_logits = True"):
+            self.built(renormalize_logits=True, num_beams=2)
 
     def test_arguments_beside_it_win_for_the_seed_and_lose_for_eos(self) -> None:
         config = transformers.GenerationConfig(eos_token_id=2)

@@ -11,7 +11,7 @@ from headrace_engine.config import Lease, RuntimeConfig
 from headrace_engine.engine.config.field_checks import Field, check, is_set
 from headrace_engine.engine.config.fields import GENERATION, RUNTIME
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.generation_config import GenerationConfig, InterruptPolicy
+from headrace_engine.generation_config import BeamStopping, GenerationConfig, InterruptPolicy
 
 
 def refusal(config: GenerationConfig | RuntimeConfig) -> InvalidArgument:
@@ -83,6 +83,7 @@ class TestTables:
             "frequency_penalty": 0.0,
             "suppress_repetition_in_generation": False,
             "num_beams": 1,
+            "beam_stopping": BeamStopping.HEURISTIC,
             "length_penalty": 1.0,
             "lora_name": "",
             "enable_tensors_from_model_inference": False,
@@ -127,7 +128,7 @@ OUT_OF_RANGE = [
     ("n", 65, "at least 1, at most 64"),
     ("best_of", 0, "at least 1, at most 64"),
     ("best_of", 65, "at least 1, at most 64"),
-    ("num_beams", 0, "at least 1, at most 4294967295"),
+    ("num_beams", 0, "at least 1, at most 64"),
     ("no_repeat_ngram_size", -1, "at least 0, at most 4294967295"),
     ("presence_penalty", -2.5, "at least -2, at most 2"),
     ("presence_penalty", math.inf, "at least -2, at most 2"),
@@ -205,7 +206,6 @@ class TestRanges:
 
 
 NOT_HONOURED = [
-    ("num_beams", 2),
     ("mm_info", (object(),)),
 ]
 
@@ -221,14 +221,7 @@ class TestNotSupported:
 
     def test_the_refusal_shows_the_value_and_what_is_allowed(self) -> None:
         text = {name: refusal(generation(**{name: value})).message for name, value in NOT_HONOURED}
-        assert text["num_beams"] == "num_beams = 2 is not supported by this engine yet; allowed: 1"
         assert text["mm_info"] == "mm_info is not supported by this engine yet"
-
-    @pytest.mark.parametrize("name", [name for name, field in GENERATION.items() if field.honoured])
-    def test_the_value_that_asks_for_nothing_is_accepted(self, name: str) -> None:
-        field = GENERATION[name]
-        assert field.honoured is not None
-        accept(generation(**{name: field.honoured[0]}))
 
     def test_empty_lists_are_unset(self) -> None:
         accept(generation(stop_words=(), stop_token_ids=(), bad_words=(), logit_bias={}, eos_token_id=()))

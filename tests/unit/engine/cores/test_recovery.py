@@ -209,6 +209,59 @@ class TestSuspects:
         assert (await rig.sequence(waiting.handle)).end is None
 
 
+class TestBeams:
+    CONFIG = {"num_beams": 4, "n": 2, "do_sample": False, "max_new_tokens": 9}  # noqa: RUF012
+
+    async def test_a_search_is_one_command_and_begins_anew(self, rig: Rig) -> None:
+        core = await rig.run()
+        accepted = await rig.start((1, 1), config=self.CONFIG)
+        first = rig.added()
+        assert first.beams is not None
+        assert [(each.index, each.delivered) for each in first.beams.wanted] == [(0, ()), (1, ())]
+        core.begin(*(each.key for each in first.beams.wanted))
+        new = await lose(rig)
+        again = new.added[-1]
+        assert len(new.added) == 1
+        assert again.beams is not None
+        assert {each.key for each in again.beams.wanted}.isdisjoint(each.key for each in first.beams.wanted)
+        keys = [each.key for each in again.beams.wanted]
+        new.step([(keys[0], 41), (keys[0], 42), (keys[1], 43)], ended=dict.fromkeys(keys, FinishReason.EOS))
+        assert await ids(rig, accepted) == [41, 42]
+        view, _ = await rig.engine.get_request(handle=accepted.handle)
+        assert [sequence.generated_length for sequence in view.sequences] == [2, 1]
+
+    async def test_its_progress_clears_a_suspect(self, rig: Rig) -> None:
+        """Others follow once its beams have grown twice; it goes on from there."""
+        core = await rig.run()
+        await rig.start((1, 1), config=self.CONFIG)
+        await rig.start((2, 2))
+        core.begin(*(each.key for each in core.added[0].beams.wanted))
+        new = await lose(rig)
+        assert by_prompt(new) == [1]
+        keys = [each.key for each in new.added[0].beams.wanted]
+        new.say(StepOutput(searched=dict.fromkeys(keys, 1)))
+        await settle()
+        assert by_prompt(new) == [1]
+        new.say(StepOutput(searched=dict.fromkeys(keys, 2)))
+        await settle()
+        assert by_prompt(new) == [1, 2]
+
+    async def test_what_was_reported_before_a_crash_comes_once(self, rig: Rig) -> None:
+        core = await rig.run()
+        accepted = await rig.start((1, 1), config=self.CONFIG)
+        keys = [each.key for each in rig.added().beams.wanted]
+        core.step([(keys[0], 41), (keys[0], 42)])
+        again = (await lose(rig)).added[-1]
+        assert [each.delivered for each in again.beams.wanted] == [(41, 42), ()]
+        assert again.generated == ()
+        assert await ids(rig, accepted) == [41, 42]
+
+    async def test_all_beams_count_in_the_queue(self, rig: Rig) -> None:
+        await rig.run(max_batch=4, max_waiting=4)
+        await rig.start((1, 1), config=self.CONFIG)
+        assert rig.engine.engine_stats(NAME)[0].waiting == 4
+
+
 class TestLimits:
     async def test_five_crashes_in_ten_minutes_are_borne_and_no_sixth(self, rig: Rig) -> None:
         await rig.run()

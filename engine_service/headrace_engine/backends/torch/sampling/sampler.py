@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from headrace_engine.backends.torch.sampling.candidates import add_candidates, with_log_softmax
 from headrace_engine.backends.torch.sampling.logits import (
     CUT,
     TokenLogprobs,
@@ -28,7 +29,7 @@ ProcessRow = Callable[[Tensor, Processing], str]
 
 
 def sample(logits: Tensor, steps: Sequence[SequenceStep], process: ProcessRow | None = None) -> list[Sampled]:
-    """Sample one token per row.
+    """Sample one token per row, or find its candidates.
 
     Args:
         logits: the model's own, [rows, vocab], any float type.
@@ -37,7 +38,7 @@ def sample(logits: Tensor, steps: Sequence[SequenceStep], process: ProcessRow | 
     """
     logits = logits.float()
     finite = logits.isfinite().all(1).tolist()
-    changed = changed_logits(logits, steps)
+    changed = changed_logits(with_log_softmax(logits, steps), steps)
     errors = ["" if each else "logits are not finite" for each in finite]
     if process is not None:
         _process(changed, steps, errors, process)
@@ -47,7 +48,9 @@ def sample(logits: Tensor, steps: Sequence[SequenceStep], process: ProcessRow | 
     for rows in parts(random, logits):
         ids[rows] = _sample_rows(changed[rows], [steps[row] for row in rows])
     logprobs = token_logprobs(logits, ids, steps)
-    return [_sampled(*row) for row in zip(errors, left, ids.tolist(), logprobs, strict=True)]
+    sampled = [_sampled(*row) for row in zip(errors, left, ids.tolist(), logprobs, strict=True)]
+    add_candidates(sampled, logits, changed, steps)
+    return sampled
 
 
 def _process(changed: Tensor, steps: Sequence[SequenceStep], errors: list[str], process: ProcessRow) -> None:
