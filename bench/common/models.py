@@ -68,13 +68,21 @@ class BenchModels:
         """Write the models in bfloat16 that do not exist yet."""
         if all(self.folder(model).exists() for model in MODELS):
             return
-        from bench.common.model_files import make_qwen, make_smol
+        from bench.common.model_files import make_qwen
 
-        self.root.mkdir(parents=True, exist_ok=True)
-        if not self.folder("smol").exists():
-            make_smol(self.packaged, self.folder("smol"))
+        self.made_smol()
         if not self.folder("qwen").exists():
             make_qwen(self.folder("qwen"), vocabulary)
+
+    def made_smol(self) -> Path:
+        """Return the folder of SmolLM2 in bfloat16, written where it does not exist yet."""
+        from bench.common.model_files import make_smol
+
+        folder = self.folder("smol")
+        if not folder.exists():
+            self.root.mkdir(parents=True, exist_ok=True)
+            make_smol(self.packaged, folder)
+        return folder
 
     def write_gguf(self, vocabulary: Path, quantize: Path) -> None:
         """Write the GGUF files that llama.cpp is measured with."""

@@ -2,34 +2,39 @@
 
     make bench-speculation     or     python -m bench.speculation [--rounds 5] [--new 160] [--no-write]
 
-An engine with SmolLM2 (Q4_1, from its package) as its own process answers three loads, at 1, 4 and 16 requests: JSON
-by a schema and an edit of a text in the prompt, both greedy, and free chat at temperature 0.7 with seeds; all by the
-model's chat template. The model is installed twice, without speculation and with NGRAM; both answer each load in turns,
-and requests with equal ids are counted. Prompts are cached by then, so that times are those of decoding. Writes a
-section of results/speculation.md.
+An engine with SmolLM2 as its own process answers three loads, at 1, 4 and 16 requests: JSON by a schema and an edit of
+a text in the prompt, both greedy, and free chat at temperature 0.7 with seeds; all by the model's chat template. Two
+pairs of models are measured: Q4_1, from its package, without speculation and with NGRAM; and the same values in
+bfloat16, without and with DRAFT, where the model in Q4_1 drafts: the smallest one that there is with this vocabulary,
+and no smaller a model, but one of which a step reads less. Those of a pair answer each load in turns, and requests with
+equal ids are counted. Prompts are cached by then, so that times are those of decoding. Writes sections of
+results/speculation.md.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from headrace import Client
+from headrace._values.config_fields import InstallFields
 from support.servers.processes import engine_server
 
 from bench.common.machine import cpu_name
 from bench.common.models import BenchModels
-from bench.common.page import SPECULATION, measurement
+from bench.common.page import DRAFT_MODEL, SPECULATION, measurement
 from bench.speculation.loads import LOADS, Load
 
 COUNTS = 1, 4, 16
 """Numbers of requests at once."""
 
-FORMS: Mapping[str, Literal["OFF", "NGRAM"]] = {"plain": "OFF", "drafting": "NGRAM"}
-"""Speculation of each installed model, by its name."""
+SECTIONS = {"NGRAM": SPECULATION, "DRAFT": DRAFT_MODEL}
+"""Where the rows of each pair of models stand, by its speculation."""
+
+FORMS = "plain", "drafting"
+"""Names of the models of a pair: without speculation, and with it."""
 
 
 @dataclass(frozen=True)
@@ -88,17 +93,35 @@ def main() -> None:
     parser = measurement(__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="number of times that each load is answered, in turns")
     parser.add_argument("--new", type=int, default=160, help="ids of an answer, at most")
+    parser.add_argument("--drafts", nargs="+", choices=SECTIONS, default=list(SECTIONS), help="pairs to measure")
     given = parser.parse_args()
+    for drafts in given.drafts:
+        text = _table(list(_rows(drafts, given.rounds, given.new)), given.rounds)
+        print(text)
+        if given.write:
+            SECTIONS[drafts].write(text)
+
+
+def _rows(drafts: str, rounds: int, new: int) -> Iterator[Row]:
+    """Measure one pair of models with all loads."""
     with engine_server("e1", "--backend", "cpu") as server, Client(server.address) as client:
-        for name, speculation in FORMS.items():
-            path = str(BenchModels.chosen().packaged)
-            client.install_model(name, path, speculation=speculation, max_batch=16, max_length=2048)
-            client.start_model(name)
-        rows = [_measured(client, load, count, given.rounds, given.new) for load in LOADS for count in COUNTS]
-    text = _table(rows, given.rounds)
-    print(text)
-    if given.write:
-        SPECULATION.write(text)
+        for name in FORMS:
+            _install(client, name, drafts)
+        for load in LOADS:
+            for count in COUNTS:
+                yield _measured(client, load, count, rounds, new)
+
+
+def _install(client: Client, name: str, drafts: str) -> None:
+    packaged = BenchModels.chosen().packaged
+    path = BenchModels.chosen().made_smol() if drafts == "DRAFT" else packaged
+    fields: InstallFields = {"max_batch": 16, "max_length": 2048}
+    if name == "drafting" and drafts == "DRAFT":
+        fields |= {"speculation": "DRAFT", "draft_model": str(packaged)}
+    elif name == "drafting":
+        fields |= {"speculation": "NGRAM"}
+    client.install_model(name, str(path), **fields)
+    client.start_model(name)
 
 
 def _measured(client: Client, load: Load, count: int, rounds: int, new: int) -> Row:

@@ -178,4 +178,4 @@ class TestPlan:
     def test_no_field_of_a_plan_is_forgotten(self) -> None:
         """Whatever a plan has is a field of the config, an option, or where the files are."""
         known = {field.name for field in fields(RuntimeConfig)} | {field.name for field in fields(EngineOptions)}
-        assert {field.name for field in fields(CorePlan)} <= known | {"path", "vocab_size"}
+        assert {field.name for field in fields(CorePlan)} <= known | {"path", "vocab_size", "draft"}
