@@ -17,7 +17,7 @@ _TORCH: Choices = {
     "weight_quant": (WeightQuant.NONE,),
     "weight_quant_group_size": (),
     "activation_quant": (ActivationQuant.NONE,),
-    "speculation": (Speculation.OFF,),
+    "speculation": (Speculation.OFF, Speculation.GRAMMAR, Speculation.NGRAM),
 }
 _CPU: Choices = {
     "compute_unit": (ComputeUnit.CPU, ComputeUnit.CPU_NUMA),

@@ -249,7 +249,7 @@ class InstallFields(TypedDict, total=False):
             (prompt, config, stops, rules, response format) beyond 1024 bytes each; after the last token, the logs and
             the config. At least 1. Default 268435456.
         speculation: Where drafted ids come from (docs/speculation.md); results stay what they are without. By the
-            backend cpu. One of "OFF", "GRAMMAR", "NGRAM", "DRAFT". Default "OFF".
+            backend cpu, and all but DRAFT by torch. One of "OFF", "GRAMMAR", "NGRAM", "DRAFT". Default "OFF".
         max_drafts: Drafted ids of one sequence in a step. 1 to 15. Default 7.
         draft_model: With speculation DRAFT, and only then: a smaller model with the same vocabulary, whose ids are the
             drafts. By the rules of model_path; in any format, as it is in its files. Its weights and its keys and

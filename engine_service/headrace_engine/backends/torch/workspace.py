@@ -37,8 +37,9 @@ def largest_step(plan: CorePlan, max_length: int) -> list[SequenceStep]:
     """
     sampling = SamplingParams(top_p=1 - 2**-53, logprobs=True, top_logprobs=20)
     blocks = [0] * -(-max_length // plan.block_size)
-    chunk = min(max_length, plan.max_prefill_tokens - plan.max_batch + 1)
-    lengths = [chunk, *[1] * (plan.max_batch - 1)]
+    rows = min(plan.max_rows, plan.max_prefill_tokens)
+    chunk = min(max_length, plan.max_prefill_tokens - rows + 1)
+    lengths = [chunk, *[1] * (rows - 1)]
     adapter = min(1, plan.lora_max_num)
     steps = [
         SequenceStep([0] * length, max_length - length, blocks, sampling, masked_ids=(1,), adapter=adapter)
@@ -48,12 +49,12 @@ def largest_step(plan: CorePlan, max_length: int) -> list[SequenceStep]:
 
 
 def workspace_bytes(spec: DecoderSpec, plan: CorePlan, itemsize: int) -> int:
-    """Bound the memory of a step of max_prefill_tokens rows and max_batch sequences, from its tensors' shapes.
+    """Bound the memory of a step of max_prefill_tokens tokens, max_rows of them sampled, from its tensors' shapes.
 
     Args:
         itemsize: bytes of one activation.
     """
-    rows, sequences = plan.max_prefill_tokens + plan.max_batch * QUERY_TILE, plan.max_batch
+    rows, sequences = plan.max_prefill_tokens + plan.max_rows * QUERY_TILE, plan.max_rows
     mlp = max(4 * spec.intermediate_size + 2 * spec.hidden_size, _experts_width(spec))
     attention = 3 * spec.query_width + 3 * spec.kv_width
     if plan.lora_max_num:  # The rows of an adapter, and what it adds to them.

@@ -127,7 +127,16 @@ class Backend:
 
 @pytest.fixture(
     scope="module",
-    params=["cpu", "cpu drafting", "cpu drafting UINT4", "cpu itself", "cpu itself INT8", "cpu another", "torch"],
+    params=[
+        "cpu",
+        "cpu drafting",
+        "cpu drafting UINT4",
+        "cpu itself",
+        "cpu itself INT8",
+        "cpu another",
+        "torch",
+        "torch drafting",
+    ],
 )
 def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
     root = tmp_path_factory.mktemp("random")

@@ -162,7 +162,7 @@ def test_choices_are_taken_in_any_case_and_with_their_prefix(text):
         ("--model a=/m --memory-ratio 2", '--memory-ratio: "2" is not a number in range; allowed: above 0, at most 1'),
         ("--model a=/m --dtype float8", '--dtype: "float8" is not one of: auto, float32, bfloat16, float16'),
         ("--backend torch --model a=/m --set weight_quant=int8", "weight_quant = INT8 is not supported by the torch"),
-        ("--backend torch --model a=/m --set speculation=ngram", "speculation = NGRAM is not supported by the torch"),
+        ("--backend torch --model a=/m --set speculation=draft", "speculation = DRAFT is not supported by the torch"),
         ("--backend cpu --model a=/m --set activation_quant=fp8", "activation_quant = FP8 is not supported by the cpu"),
         ("--model a=/m --set no_such_field=1", '"no_such_field" is not a field of RuntimeConfig, which has: act'),
         ("--model a=/m --set max_bacth=1", '--set max_bacth=1: "max_bacth" is not a field of RuntimeConfig; did you'),
