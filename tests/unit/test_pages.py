@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-OF_OTHERS = {"docs/kubernetes.md", "docs/metrics.md", "docs/model-configs.md", "docs/operations.md", "docs/proxies.md"}
+OF_OTHERS = {
+    "docs/kubernetes.md",
+    "docs/metrics.md",
+    "docs/model-configs.md",
+    "docs/operations.md",
+    "docs/other-fronts.md",
+    "docs/proxies.md",
+}
 """Pages that quote settings of other programs, and metrics, whose names are put together where they are used."""
 
 FOREIGN = {"vpdpbusd", "vpmaddwd", "xe2", "jnp", "bnb_4bit_use_double_quant", "bc024"}
