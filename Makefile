@@ -24,7 +24,7 @@ PYTEST := $(BIN)/pytest
 PARTS := unit native conformance e2e packaging
 FORMATTED := $(shell git ls-files 'csrc/*.h' 'csrc/*.cpp' 'csrc/*.cu' 'tests/native/*.cpp' 2>/dev/null)
 
-.PHONY: help run test check format proto-baseline native soak fields folders model-configs models images compose-test bench-service bench-streams bench-scheduling bench-accuracy bench-prefix bench-routing bench-startup bench-cpu bench-soak cuda-all gpu-bench gpu-check clean $(addprefix test-,$(PARTS))
+.PHONY: help run test check format proto-baseline native soak fields folders model-configs models images compose-test bench-service bench-streams bench-scheduling bench-accuracy bench-prefix bench-flood bench-routing bench-startup bench-cpu bench-soak cuda-all gpu-bench gpu-check clean $(addprefix test-,$(PARTS))
 
 help:  ## list the tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,6 +81,9 @@ bench-accuracy: $(VENV)/.tests $(VENV)/.model  ## measure what quantizing costs;
 
 bench-prefix: $(VENV)/.tests $(VENV)/.model  ## measure what cached prefixes save; writes bench/results/service.md
 	@$(BIN)/python -m bench.service.prefix
+
+bench-flood: $(VENV)/.tests $(VENV)/.model  ## measure what one key's flood costs another; writes bench/results/service.md
+	@$(BIN)/python -m bench.service.flood
 
 bench-routing: $(VENV)/.tests  ## measure what prefix affinity brings over three engines; writes bench/results/routing.md
 	@$(BIN)/python -m bench.service.routing

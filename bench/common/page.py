@@ -50,6 +50,7 @@ class Section:
 SERVICE = Section("service.md", "service", "make bench-service")
 STARTUP = Section("service.md", "startup", "make bench-startup")
 PREFIX = Section("service.md", "prefix", "make bench-prefix")
+FLOOD = Section("service.md", "flood", "make bench-flood")
 ROUTING = Section("routing.md", "routing", "make bench-routing")
 STREAMS = Section("scheduling.md", "streams", "make bench-streams")
 SCHEDULING = Section("scheduling.md", "scheduling", "make bench-scheduling")

@@ -229,7 +229,7 @@ class AddSequence:
         grammar: the grammar that its text must match, as `guided` compiles it; "": any text.
         grammar_bytes: size of the compiled grammar when it was checked.
         grammar_seconds: processor time that compiling it took then.
-        owner: who started the request: grammars of several owners are compiled in turn.
+        owner: who started the request: sequences of several owners start, and their grammars are compiled, in turn.
         priority: higher is served first.
         interrupt_policy: RETURN ends it with INTERRUPTED where RESUME would preempt it for lack of blocks.
         use_speculation: its ids may be drafted.

@@ -53,8 +53,8 @@ class Scheduler:
         self._limits = limits
         self._arrivals = count()
         self._sequences: dict[int, Sequence] = {}
-        self._waiting = WaitingQueue(limits.patience)
         self._running: list[Sequence] = []  # Ordered by rank.
+        self._waiting = WaitingQueue(limits.patience, self._running)
         self._counters = Counters()
         self._starter = Starter(pool, self._tables, limits, self._waiting, self._running, self._counters)
         self._groups = Groups(pool.block_size)

@@ -66,6 +66,8 @@ class Starter:
         """
         reserve, slots = sum(map(self._tables.growth, self._running)), sum(each.slots for each in self._running)
         passed, started_now = PassedOver(self._limits), list[Sequence]()
+        if self._is_closed(allowance, reserve, slots):
+            return started_now
         for sequence in candidates:
             if sequence.held:
                 continue

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Collection, Iterator
-from itertools import takewhile
+from heapq import heapify, heappop, heapreplace
+from itertools import groupby, takewhile
 
 from headrace_engine.core.scheduling.schedule import Limits
 from headrace_engine.core.scheduling.sequence import Sequence
@@ -21,15 +22,18 @@ class WaitingQueue:
     """Keeps waiting sequences in order of service.
 
     The order is by priority; within one, preempted sequences first, then by length rounded to a power of two, then by
-    arrival. A sequence overtaken by `patience` later ones becomes the first of its priority, and after a multiple of
-    that the first of all.
+    arrival. Of several owners, the one with the fewest slots, and the fewest further ahead, comes next, so that
+    nobody waits for all that another has sent. A sequence overtaken by `patience` later ones becomes the first of its
+    priority, and after a multiple of that the first of all.
 
     Args:
         patience: number of later sequences that may leave the queue first.
+        running: the sequences in the batch.
     """
 
-    def __init__(self, patience: int = 32) -> None:
+    def __init__(self, patience: int = 32, running: Collection[Sequence] = ()) -> None:
         self._patience = patience
+        self._running = running
         self._sequences: list[Sequence] = []
         self._keys: dict[Sequence, tuple[int, bool, int, int]] = {}
         self._ages: dict[int, OrderedDict[Sequence, int]] = {}
@@ -53,7 +57,34 @@ class WaitingQueue:
             else:
                 ordered.remove(oldest)
                 ordered.insert(bisect_left(ordered, -priority, key=lambda each: -each.priority), oldest)
-        return iter(dict.fromkeys((*first, *ordered)))
+        return iter(dict.fromkeys((*first, *self._in_turns(ordered))))
+
+    def _in_turns(self, ordered: list[Sequence]) -> Iterator[Sequence]:
+        """Yield sequences in this order, but within each rank those of several owners in turns."""
+        if len({sequence.request.owner for sequence in ordered}) < 2:
+            yield from ordered
+            return
+        held: Counter[str] = Counter()
+        for sequence in self._running:
+            held[sequence.request.owner] += sequence.slots
+        for _, rank in groupby(ordered, self._rank):
+            waiting: dict[str, deque[tuple[int, Sequence]]] = {}
+            for place, sequence in enumerate(rank):
+                waiting.setdefault(sequence.request.owner, deque()).append((place, sequence))
+            heads = [(held[owner], own[0][0], owner) for owner, own in waiting.items()]
+            heapify(heads)
+            while heads:
+                _, _, owner = heads[0]
+                sequence = waiting[owner].popleft()[1]
+                yield sequence
+                held[owner] += sequence.slots
+                if waiting[owner]:
+                    heapreplace(heads, (held[owner], waiting[owner][0][0], owner))
+                else:
+                    heappop(heads)
+
+    def _rank(self, sequence: Sequence) -> tuple[int, bool]:
+        return sequence.priority, bool(sequence.preemptions) or sequence.overtaken >= self._patience
 
     @property
     def free(self) -> int:

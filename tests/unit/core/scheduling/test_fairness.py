@@ -199,3 +199,39 @@ def test_a_step_looks_past_a_bounded_number_that_do_not_fit(large: int, passed: 
     scheduler.add(AddSequence(99, (99,), GREEDY, 1))
     assert any(started.key == 99 for started in scheduler.schedule().scheduled) is passed
     scheduler.check_integrity()
+
+
+def test_owners_take_turns_in_the_queue(make_rig: MakeRig) -> None:
+    """One owner's flood, sent before: another waits for places in the batch, and for no more."""
+    rig = make_rig(max_batch=2)
+    flood = [rig.add(unlike(i, 3), 4, owner="flood") for i in range(12)]
+    rig.step()
+    other = [rig.add(unlike(20 + i, 3), 4, owner="other") for i in range(3)]
+    rig.run()
+    order = started(rig)
+    assert order[:2] == flood[:2]
+    assert [order.index(key) for key in other] == [3, 5, 7], "one of each two places that become free together"
+    assert [key for key in order if key in flood] == flood
+    rig.assert_all_complete()
+
+
+def test_the_owner_with_fewest_in_the_batch_is_next(make_rig: MakeRig) -> None:
+    rig = make_rig(max_batch=4)
+    long = [rig.add(unlike(i, 3), 40, owner="a") for i in range(2)]
+    short = [rig.add(unlike(10 + i, 3), 2, owner=owner) for i, owner in enumerate("bc")]
+    rig.step()
+    waiting = {owner: rig.add(unlike(20 + i, 3), 2, owner=owner) for i, owner in enumerate("abc")}
+    rig.run()
+    order = started(rig)
+    assert set(order[:4]) == {*long, *short}
+    assert order[4:] == [waiting["b"], waiting["c"], waiting["a"]]
+
+
+def test_priorities_go_before_turns_of_owners(make_rig: MakeRig) -> None:
+    rig = make_rig(max_batch=1)
+    first = rig.add(unlike(0, 3), 2, owner="a")
+    rig.step()
+    high = [rig.add(unlike(1 + i, 3), 2, owner="a", priority=1) for i in range(2)]
+    low = rig.add(unlike(9, 3), 2, owner="b")
+    rig.run()
+    assert started(rig) == [first, *high, low]
