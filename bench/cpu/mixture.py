@@ -108,11 +108,11 @@ def read_bytes(rows: int, kind: str) -> float:
 
 
 @contextmanager
-def our_runner(path: Path) -> Iterator[CpuRunner]:
-    """Return the model on the cpu backend."""
+def our_runner(path: Path, *, rows: int = 64, length: int = 512, threads: int = 0) -> Iterator[CpuRunner]:
+    """Return a model on the cpu backend, for steps of so many rows of one sequence."""
     plan = CorePlan(
-        path=str(path), format=ModelFormat.AUTO, compute_unit=ComputeUnit.CPU, max_batch=1, max_length=512,
-        max_prefill_tokens=64, block_size=16, num_blocks=32,
+        path=str(path), format=ModelFormat.AUTO, compute_unit=ComputeUnit.CPU, max_batch=1, max_length=length,
+        max_prefill_tokens=rows, block_size=16, num_blocks=length // 16, num_threads=threads,
     )  # fmt: skip
     runner = CpuRunner(plan)
     try:
