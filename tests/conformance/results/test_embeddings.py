@@ -13,11 +13,13 @@ import pytest
 import torch
 from headrace import Client, InternalServerError, InvalidRequestError, NotFoundError
 from headrace.types import Embedding
-from support.contract.places import BROKEN_MODEL, MAX_LENGTH, MODEL, SMALL_POOL_MODEL, Place
+from support.contract.places import BROKEN_MODEL, MAX_LENGTH, MODEL, SIM, SMALL_POOL_MODEL, Place
 from support.servers.wire import Wire
 from transformers import AutoModelForCausalLM
 
 RANDOM = np.random.default_rng(5)
+BFLOAT16 = 0.03
+"""Largest error of a device's states, which are rounded after each op."""
 PROMPTS = [RANDOM.integers(3, 384, length).tolist() for length in (1, 2, 15, 16, 17, 100, MAX_LENGTH - 1)]
 
 
@@ -37,15 +39,17 @@ def expected(place: Place, ids: Sequence[int], pooling: str, normalize: bool) ->
 def assert_equal(place: Place, found: Embedding, ids: Sequence[int], pooling: str, normalize: bool) -> None:
     vector = expected(place, ids, pooling, normalize)
     error = np.abs(np.array(found.values) - vector).max() / np.abs(vector).max()
-    assert error < 1e-5
+    assert error < (BFLOAT16 if place.path == SIM else 1e-5)
     assert found.prompt_token_count == len(ids)
 
 
+@pytest.mark.sim
 @pytest.mark.parametrize("pooling", ["LAST", "MEAN"])
 def test_embeddings_are_pooled_last_hidden_states(place: Place, client: Client, pooling: Any) -> None:
+    prompts = PROMPTS[:-1] if place.path == SIM else PROMPTS  # The simulator takes a millisecond per token.
     for normalize in (True, False):
-        found = client.embed(MODEL, PROMPTS, pooling=pooling, normalize=normalize)
-        for ids, embedding in zip(PROMPTS, found, strict=True):
+        found = client.embed(MODEL, prompts, pooling=pooling, normalize=normalize)
+        for ids, embedding in zip(prompts, found, strict=True):
             assert_equal(place, embedding, ids, pooling, normalize)
     assert client.list_requests() == []
 
