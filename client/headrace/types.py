@@ -4,7 +4,7 @@ Times are datetimes in UTC. In statistics, times are milliseconds since the Unix
 """
 
 from headrace._types.models import ModelState
-from headrace._types.requests import AcceptedRequest, ConfigWarning, RequestInfo, RequestList
+from headrace._types.requests import AcceptedRequest, AnswerFormat, ConfigWarning, RequestInfo, RequestList
 from headrace._types.results import (
     Embedding,
     FinishReason,
@@ -18,6 +18,7 @@ from headrace._types.results import (
 
 __all__ = [
     "AcceptedRequest",
+    "AnswerFormat",
     "ConfigWarning",
     "Embedding",
     "FinishReason",

@@ -7,13 +7,14 @@ from enum import StrEnum
 
 
 class ResponseFormatKind(StrEnum):
-    """Kinds of response formats; the names of the oneof's fields."""
+    """Kinds of response formats; the names of the oneof's fields, but for CALLS: a chat's tool_choice asks for it."""
 
     JSON_OBJECT = "json_object"
     JSON_SCHEMA = "json_schema"
     REGEX = "regex"
     CHOICE = "choice"
     GRAMMAR = "grammar"
+    CALLS = "calls"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class ResponseFormat:
     """Guided decoding: the output must match.
 
     Attributes:
-        text: the schema, expression or grammar; empty for the other kinds.
+        text: the schema, expression or grammar, or `guided.calls.wanted` for CALLS; empty for the other kinds.
         choices: the strings of CHOICE.
         ebnf: GRAMMAR is in EBNF rather than Lark.
     """

@@ -25,6 +25,21 @@ class ConfigWarning:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerFormat:
+    """How an answer's text is parted into calls of tools, thoughts and the rest: see `headrace.answers`.
+
+    Attributes:
+        calls: format of calls; "": there are no tools, or the model's template shows them in no form that is known.
+        thoughts: format of thoughts.
+        thought_open: True if the prompt ends with the mark of a thought, so that the text begins within it.
+    """
+
+    calls: str
+    thoughts: str
+    thought_open: bool
+
+
+@dataclass(frozen=True, slots=True)
 class AcceptedRequest:
     """An accepted request.
 
@@ -41,6 +56,7 @@ class AcceptedRequest:
         handover: number of hand-overs before this start; 0 = the first start.
         joined: True if the request had been started before, with the same request_id.
         adapter_digest: digest of the content of its LoRA adapter; "": it has none.
+        answer_format: how its text is parted; None: the text lacks the marks for that (`keep_marks`).
     """
 
     handle: str
@@ -55,6 +71,7 @@ class AcceptedRequest:
     handover: int
     joined: bool
     adapter_digest: str = ""
+    answer_format: AnswerFormat | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,8 @@ class GenerationFields(TypedDict, total=False):
         mm_info: Embeddings or images for placeholder ids. Part of the prefix cache's key. At most 4096 entries. Not
             supported so far.
         enable_tensors_from_model_inference: Return input embedding and last hidden state of every token. Default False.
-        skip_special_tokens: Leave special tokens out of the text, never out of the ids. Default True.
+        skip_special_tokens: Leave special tokens out of the text, never out of the ids. See Chat.keep_marks. Default
+            True.
         use_prefix_cache: Read and fill the prefix cache. Default True.
         cache_salt: Requests share cached prefixes only with those of the same salt. At most 1024 bytes. Default "".
         use_speculation: Compute drafted ids of this request where the model was installed with speculation. Results are

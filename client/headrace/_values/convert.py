@@ -142,7 +142,15 @@ def accepted_of(request: request_pb2.AcceptedRequest) -> types.AcceptedRequest:
         handover=request.handover,
         joined=request.joined,
         adapter_digest=request.adapter_digest,
+        answer_format=_answer_format(request),
     )
+
+
+def _answer_format(request: request_pb2.AcceptedRequest) -> types.AnswerFormat | None:
+    if not request.HasField("answer_format"):
+        return None
+    form = request.answer_format
+    return types.AnswerFormat(form.calls, form.thoughts, form.thought_open)
 
 
 def sequence_of(info: request_pb2.SequenceInfo, request_id: str = "") -> types.SequenceInfo:

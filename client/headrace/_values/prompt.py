@@ -18,7 +18,8 @@ Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
 ChatMessages = Sequence[Mapping[str, Any]]
 """Messages as in OpenAI's API: {"role": …, "content": text or parts, "name": …, "tool_calls": […], …}."""
 
-_CHAT_FIELDS = ("add_generation_prompt", "continue_final_message", "template_variables", "tools")
+_SAME = ("add_generation_prompt", "continue_final_message", "tool_format", "keep_marks")
+_CHAT_FIELDS = (*_SAME, "template_variables", "tools", "tool_choice")
 _MESSAGE_KEYS = ("role", "content", "name", "tool_calls", "tool_call_id")
 
 
@@ -123,9 +124,11 @@ def build_chat(messages: Any, options: Mapping[str, Any]) -> generation_pb2.Chat
     chat = generation_pb2.Chat()
     for index, message in enumerate(messages):
         _add_message(chat.messages.add(), message, f"messages[{index}]")
-    flags = {name: options.get(name) for name in ("add_generation_prompt", "continue_final_message")}
+    flags = {name: options.get(name) for name in _SAME}
     variables = _variables(options.get("template_variables"))
     fill(chat, {**flags, "template_variables": variables, "tools": _tools(options.get("tools"))})
+    choice = options.get("tool_choice")
+    fill(chat, {"tool_choice": {"mode": choice} if isinstance(choice, str) else choice})
     return chat
 
 

@@ -46,7 +46,7 @@ def check(vocabulary: Vocabulary, requested: ResponseFormat) -> Checked:
     Raises:
         InvalidArgument: BAD_RESPONSE_FORMAT: it cannot be compiled, or costs too much.
     """
-    translated = translate(requested)
+    translated = translate(requested, vocabulary.specials)
     before, began = allocated(), time.process_time()
     try:
         compiled = Compiled(partial(vocabulary.compile, translated.grammar))

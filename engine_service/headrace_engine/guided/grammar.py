@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from llguidance import LLMatcher
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
+from headrace_engine.guided.calls.answer import grammar_of_calls
+from headrace_engine.guided.calls.lark import JSON_OPTIONS
+from headrace_engine.guided.calls.wanted import WantedCalls
 from headrace_engine.guided.library import LibraryFailed, call_library
 from headrace_engine.guided.refusal import explain, first_line, refused
 from headrace_engine.guided.schema import read_schema
 from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 
-if TYPE_CHECKING:
-    from llguidance._lib import JsonCompileOptions
-
 MAX_BYTES = 64 << 10
 """Maximum size of a schema, an expression, a grammar, or all choices together, in bytes."""
 
-_WHITESPACE = r"([\x20\t]|\r?\n[\x20\t]{0,16})?"
-"""Allowed between two tokens of JSON: a space, or an indented line break. Models fill an unbounded one forever."""
+MAX_CALLS_BYTES = 256 << 10
+"""Maximum size of the tools that calls are held to, in bytes."""
 
 _LARK_START = re.compile(r"^\??start\s*:(?!:)", re.MULTILINE)
-
-_JSON: JsonCompileOptions = {
-    "whitespace_pattern": _WHITESPACE,
-    "json_allow_general_unicode_escapes": True,
-    "lenient": False,
-    "coerce_one_of": False,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +39,23 @@ def grammar_of(requested: ResponseFormat) -> str:
     return translate(requested).grammar
 
 
-def translate(requested: ResponseFormat) -> Translated:
+def translate(requested: ResponseFormat, specials: Mapping[str, int] | None = None) -> Translated:
     """Translate a format. It may still fail to compile: see `check`.
+
+    Args:
+        specials: ids of special tokens by their text, for the marks of calls.
 
     Raises:
         InvalidArgument: BAD_RESPONSE_FORMAT: it is too long, or not written in its notation.
     """
     _check_size(requested)
     try:
-        return _translated(requested)
+        return _translated(requested, specials or {})
     except LibraryFailed as error:
         raise refused(f"cannot be compiled: {explain(str(error))}") from None
 
 
-def _translated(requested: ResponseFormat) -> Translated:
+def _translated(requested: ResponseFormat, specials: Mapping[str, int]) -> Translated:
     match requested.kind:
         case ResponseFormatKind.JSON_OBJECT:
             return _from_schema('{"type": "object"}')
@@ -73,6 +69,9 @@ def _translated(requested: ResponseFormat) -> Translated:
             return Translated(
                 call_library(LLMatcher.grammar_from_lark, _lark_of(requested) if requested.ebnf else requested.text)
             )
+        case ResponseFormatKind.CALLS:
+            text, warnings = grammar_of_calls(WantedCalls.of(requested), specials)
+            return Translated(call_library(LLMatcher.grammar_from_lark, text), tuple(warnings))
 
 
 def advice(requested: ResponseFormat) -> str:
@@ -92,13 +91,14 @@ def _check_size(requested: ResponseFormat) -> None:
         size = sum(len(text.encode()) for text in texts)
     except UnicodeEncodeError as error:
         raise refused(f"is not valid text: it contains the lone surrogate {error.object[error.start]!r}") from None
-    if size > MAX_BYTES:
-        raise refused(f"has {size} bytes; allowed: at most {MAX_BYTES}")
+    most = MAX_CALLS_BYTES if requested.kind is ResponseFormatKind.CALLS else MAX_BYTES
+    if size > most:
+        raise refused(f"has {size} bytes; allowed: at most {most}")
 
 
 def _from_schema(text: str) -> Translated:
     schema, warnings = read_schema(text)
-    return Translated(call_library(LLMatcher.grammar_from_json_schema, schema, overrides=_JSON), tuple(warnings))
+    return Translated(call_library(LLMatcher.grammar_from_json_schema, schema, overrides=JSON_OPTIONS), tuple(warnings))
 
 
 def _from_choices(choices: tuple[str, ...]) -> str:

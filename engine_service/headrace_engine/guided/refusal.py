@@ -68,6 +68,9 @@ def refused(why: str) -> InvalidArgument:
 def explain(message: str) -> str:
     """Rephrase a message of the library as advice on what to change."""
     text = first_line(message.replace("<non-verbose/>", ""))
+    within = re.match(r"at \d+\(\d+\): failed to compile JSON schema: (.*?)(?: \d+ \| .*)?$", text, re.DOTALL)
+    if within is not None:  # A schema within a grammar.
+        text = within.group(1)
     keys = re.match(r"Unimplemented keys: (\[.*?\])", text)
     if keys is not None:
         return _of_keys(keys.group(1))

@@ -55,12 +55,20 @@ class Vocabulary:
         source: the model's tokenizer.
         size: number of ids that the model has logits for; those without a piece are never allowed.
         max_bytes: limit for all compiled grammars.
+
+    Attributes:
+        specials: the special ids by their text.
     """
 
     def __init__(self, source: TokenBytes, size: int, max_bytes: int = MAX_BYTES) -> None:
         self._size = size
         self._tokenizer = LLTokenizer(TokenizerWrapper(_Pieces(source, size)), n_vocab=size)
         self.kept = KeptGrammars(max_bytes)
+        self.specials = {
+            source.pieces[token_id].decode(errors="replace"): token_id
+            for token_id in source.special_ids
+            if token_id < min(size, len(source.pieces))
+        }
 
     def greedy(self, text: str) -> list[int]:
         """Tokenize a text greedily, by the longest matching piece."""

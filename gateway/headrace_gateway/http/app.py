@@ -10,7 +10,7 @@ from starlette.routing import Route, Router
 from headrace_gateway.access.access import Access
 from headrace_gateway.forwarding.calls import LiveCalls
 from headrace_gateway.http.anthropic import errors as anthropic_errors
-from headrace_gateway.http.anthropic import messages
+from headrace_gateway.http.anthropic import events, messages
 from headrace_gateway.http.anthropic.errors import AnthropicErrors
 from headrace_gateway.http.anthropic.request import CountRequest, MessageRequest
 from headrace_gateway.http.bodies import Bodies
@@ -23,7 +23,7 @@ from headrace_gateway.http.generation import Generations
 from headrace_gateway.http.metrics import Metrics
 from headrace_gateway.http.openai import chat, completions, embeddings, models
 from headrace_gateway.http.openai.errors import ErrorAnswer, OpenAiErrors
-from headrace_gateway.http.openai.responses import events
+from headrace_gateway.http.openai.responses import events as response_events
 from headrace_gateway.http.openai.responses.answer import Response
 from headrace_gateway.http.openai.responses.request import ResponseRequest
 from headrace_gateway.http.openai.responses.routes import Deleted, Responses
@@ -58,9 +58,17 @@ _OPENAI = (
         embeddings.EmbeddingRequest,
         error=ErrorAnswer,
     ),
-    Operation("/v1/responses", "post", "Create a response.", Response, ResponseRequest, events.TextDelta, ErrorAnswer),
     Operation(
-        "/v1/responses/{name}", "get", "Describe a stored response.", Response, None, events.TextDelta, ErrorAnswer
+        "/v1/responses", "post", "Create a response.", Response, ResponseRequest, response_events.TextDelta, ErrorAnswer
+    ),
+    Operation(
+        "/v1/responses/{name}",
+        "get",
+        "Describe a stored response.",
+        Response,
+        None,
+        response_events.TextDelta,
+        ErrorAnswer,
     ),
     Operation("/v1/responses/{name}", "delete", "Forget a stored response.", Deleted, error=ErrorAnswer),
     Operation("/v1/responses/{name}/cancel", "post", "End a response.", Response, error=ErrorAnswer),
@@ -72,9 +80,9 @@ _ANTHROPIC = (
         "/v1/messages",
         "post",
         "Answer a conversation.",
-        messages.Message,
+        events.Message,
         MessageRequest,
-        messages.BlockDelta,
+        events.BlockDelta,
         anthropic_errors.ErrorAnswer,
     ),
     Operation(

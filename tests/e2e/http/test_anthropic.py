@@ -80,7 +80,7 @@ def test_tokens_are_counted(messages: anthropic.resources.Messages, grpc: Client
         ({"messages": []}, "messages"),
         ({"stop_sequences": [""]}, "stop_sequences[0]"),
         ({"tools": [{"name": "f", "input_schema": {"type": "object"}}]}, "tools"),
-        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking"),
+        ({"thinking": {"type": "deep"}}, "thinking"),
         ({"extra_body": {"colour": 1}}, "colour"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "x"}}]}]},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -105,3 +106,86 @@ def test_thoughts_are_parted_where_it_is_asked_for(client: openai.OpenAI, caller
             thoughts += getattr(delta, "reasoning_content", None) or ""
             text += delta.content or ""
     assert (thoughts, text) == (thought, "Blue.")
+
+
+SCHEMA: Any = {
+    "type": "object",
+    "properties": {"place": {"enum": ["Rome", "Bern"]}, "days": {"enum": [1, 2]}},
+    "required": ["place", "days"],
+    "additionalProperties": False,
+}
+STRICT: Any = [
+    {"type": "function", "function": {"name": "get_weather", "strict": True, "parameters": SCHEMA}},
+    {
+        "type": "function",
+        "function": {
+            "name": "get_time",
+            "strict": True,
+            "parameters": {"type": "object", "properties": {}, "additionalProperties": False},
+        },
+    },
+]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("choice", "names"),
+    [
+        ("required", {"get_weather", "get_time"}),
+        ({"type": "function", "function": {"name": "get_time"}}, {"get_time"}),
+        (
+            {
+                "type": "allowed_tools",
+                "allowed_tools": {
+                    "mode": "required",
+                    "tools": [{"type": "function", "function": {"name": "get_weather"}}],
+                },
+            },
+            {"get_weather"},
+        ),
+    ],
+)
+def test_a_call_that_must_come_comes_and_is_valid(
+    client: openai.OpenAI, caller: str, choice: Any, names: set[str], stream: bool
+) -> None:
+    """The tiny model's weights are random: without a grammar it would call nothing."""
+    asked: Any = {"model": caller, "messages": [USER], "tools": STRICT, "tool_choice": choice, "seed": 3}
+    asked |= {"max_tokens": 2000, "parallel_tool_calls": False}
+    if stream:
+        with client.chat.completions.stream(**asked) as events:
+            (answer,) = events.get_final_completion().choices
+    else:
+        (answer,) = client.chat.completions.create(**asked).choices
+    assert answer.finish_reason == "tool_calls"
+    calls: Any = answer.message.tool_calls
+    assert len(calls) == 1
+    assert calls[0].function.name in names
+    arguments = json.loads(calls[0].function.arguments)
+    if calls[0].function.name == "get_weather":
+        assert arguments["place"] in ("Rome", "Bern")
+        assert arguments["days"] in (1, 2)
+    else:
+        assert arguments == {}
+
+
+def test_choices_that_cannot_be_kept_are_errors(client: openai.OpenAI, caller: str) -> None:
+    asked: Any = {"model": caller, "messages": [USER], "tools": STRICT, "tool_choice": "required"}
+    for more, words in (
+        ({"tools": []}, "tool_choice is set without tools"),
+        ({"tool_choice": {"type": "function", "function": {"name": "absent"}}}, '"absent", which is none of the tools'),
+        ({"tool_choice": {"type": "function"}}, "needs function"),
+        ({"response_format": {"type": "json_object"}}, "excludes response_format"),
+        ({"extra_body": {"tool_parser": "morse"}}, 'tool_parser = "morse" is not known'),
+        ({"extra_body": {"tool_parser": "functionary_v32"}}, "have no grammar"),
+    ):
+        with pytest.raises(openai.BadRequestError, match=re.escape(words)):
+            client.chat.completions.create(**(asked | more))
+
+
+def test_text_around_strict_calls_stays_free(client: openai.OpenAI, caller: str) -> None:
+    """What a random model writes begins no call: its text is that without tools' grammar."""
+    asked: Any = {"model": caller, "messages": [USER], "max_tokens": 20, "temperature": 0, "tools": STRICT}
+    (answer,) = client.chat.completions.create(**asked).choices
+    assert answer.finish_reason in ("stop", "length")
+    assert answer.message.tool_calls is None
+    assert answer.message.content

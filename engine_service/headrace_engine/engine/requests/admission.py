@@ -211,6 +211,7 @@ class Admission:
             warnings=resolved.warnings,
             waiting_ahead=ahead,
             handover=request.handover,
+            answer_format=resolved.prompt.answer.format,
         )
 
 

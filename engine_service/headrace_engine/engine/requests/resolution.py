@@ -16,11 +16,13 @@ from headrace_engine.engine.models.prepare import Prepared
 from headrace_engine.engine.requests.resume import check_delivered
 from headrace_engine.engine.requests.start_sequences import detail_options
 from headrace_engine.engine.results.token_details import DetailOptions
+from headrace_engine.engine.text.answers import of_tools
 from headrace_engine.engine.text.stopping import Decoder
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.model_types import EffectiveConfig
-from headrace_engine.request_types import Chat, ConfigWarning, ResumedSequence, StartRequest
+from headrace_engine.request_parts import ResponseFormat
+from headrace_engine.request_types import NOTHING_KNOWN, Chat, ChatAnswer, ConfigWarning, ResumedSequence, StartRequest
 from headrace_engine.sampling_params import LogitRules
 
 
@@ -39,10 +41,11 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The ids of a prompt."""
+    """The ids of a prompt, and what is known of the answer to it."""
 
     ids: tuple[int, ...]
     warnings: tuple[ConfigWarning, ...]
+    answer: ChatAnswer = NOTHING_KNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,7 @@ async def tokenize(start: Start, prepared: Prepared) -> Prompt:
         ids = found.token_ids
         prepared.text.check_known(ids)
         check_prompt(ids, vocab_size, max_length, model.name)
-        return Prompt(tuple(ids), found.warnings)
+        return Prompt(tuple(ids), found.warnings, found.answer)
     if special is not None:
         raise InvalidArgument.field("add_special_tokens", "is for text only; the prompt is ids")
     check_prompt_length(prompt, max_length, model.name)
@@ -109,8 +112,8 @@ async def resolve_config(start: Start, prepared: Prepared, prompt: Prompt) -> Re
     if generation.effective.lora_name:
         start.model.adapters.find(generation.effective.lora_name)
     bad_words = await prepared.text.spell(generation.effective.bad_words, request.party)
-    guided, suspicious = await prepared.formats.check(generation.effective.response_format, request.party)
-    decoding = await prepared.text.decoding(generation, prompt.ids, request.party)
+    guided, suspicious = await _guided(prepared, prompt, generation.effective.response_format, request.party)
+    decoding = await prepared.text.decoding(generation, prompt.ids, request.party, prompt.answer.kept)
     return Resolved(
         prompt,
         generation,
@@ -121,6 +124,22 @@ async def resolve_config(start: Start, prepared: Prepared, prompt: Prompt) -> Re
         detail_options(generation, prepared),
         (*prompt.warnings, *generation.warnings, *suspicious, *_not_applied(prepared, request.config)),
     )
+
+
+async def _guided(
+    prepared: Prepared, prompt: Prompt, requested: ResponseFormat | None, party: str
+) -> tuple[Verdict, tuple[ConfigWarning, ...]]:
+    """Return the grammar of the answer, from the response format or from what calls are held to."""
+    wanted = prompt.answer.wanted
+    if wanted is None:
+        return await prepared.formats.check(requested, party)
+    if requested is not None:
+        text = "is enforced by a grammar of its own, which excludes response_format: leave one of them out"
+        raise InvalidArgument.field("chat.tool_choice", text)
+    try:
+        return await prepared.formats.check(wanted, party)
+    except InvalidArgument as error:
+        raise of_tools(error) from None
 
 
 def _limits(effective: EffectiveConfig, prompt_length: int) -> Limits:

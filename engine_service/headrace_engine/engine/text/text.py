@@ -10,6 +10,7 @@ from headrace_engine.engine.chat.renderer import Renderer
 from headrace_engine.engine.config.generation import Generation
 from headrace_engine.engine.config.prompt_size import check_size
 from headrace_engine.engine.config.stop_fields import stop_size
+from headrace_engine.engine.text.answers import Answers
 from headrace_engine.engine.text.detokenizer import Detokenizer, cut_of_prompt
 from headrace_engine.engine.text.pieces import encode_pieces
 from headrace_engine.engine.text.spellings import SLICE, in_slices, spell_slices, spelling_size, spellings
@@ -51,6 +52,8 @@ class TextProcessor:
         self._bundle = bundle
         self._chat_template = chat_template
         self._rendering = _rendering(bundle, chat_template)
+        source = bundle.chat_template if chat_template is None else chat_template
+        self._answers = Answers(bundle, source or "", None if chat_template else bundle.tool_template)
         self._pools = pools or WorkPools()
         self._chats = WorkPool("rendering chats", CHATS)
 
@@ -81,13 +84,20 @@ class TextProcessor:
         """Return a new incremental decoder."""
         return Detokenizer(self._bundle.token_bytes, self._skipped(skip_special_tokens))
 
-    async def decoding(self, generation: Generation, prompt: Sequence[int], owner: str = "") -> Callable[[], Decoder]:
-        """Return a factory of decoders for a request's sequences, which continue its prompt and apply its stops."""
+    async def decoding(
+        self, generation: Generation, prompt: Sequence[int], owner: str = "", kept: frozenset[int] = frozenset()
+    ) -> Callable[[], Decoder]:
+        """Return a factory of decoders for a request's sequences, which continue its prompt and apply its stops.
+
+        Args:
+            owner: owner of the work.
+            kept: special ids that stay in the text.
+        """
         config = generation.effective
         prepare = partial(stops_of, config, generation.eos_ids, generation.min_new, self._bundle)
         stops = await self._pools.on_text(owner, stop_size(config), prepare)
         skips = config.skip_special_tokens is not False
-        token_bytes, skipped = self._bundle.token_bytes, self._skipped(skips)
+        token_bytes, skipped = self._bundle.token_bytes, self._skipped(skips) - kept
         start = cut_of_prompt(prompt, token_bytes, skipped)
         if stops is None:
             return partial(Detokenizer, token_bytes, skipped, start)
@@ -167,12 +177,13 @@ class TextProcessor:
             yield ConfigWarning("text", f"{why}, so the tokenizer's own special tokens were not added")
 
     async def _tokenize_chat(self, chat: Chat, size: int, max_length: int, owner: str) -> Tokenized:
-        work = partial(self._renderer().render, chat, self._max_bytes(max_length), max_length)
+        shown = self._answers.shown(chat)
+        work = partial(self._renderer().render, shown, self._max_bytes(max_length), max_length)
         rendered = await self._chats.run(owner, work, size=size)
         pieces = rendered.pieces
         text = "".join(piece for piece, _ in pieces)
         ids = await self._pools.on_text(owner, len(text), encode_pieces, self._bundle, pieces)
-        return Tokenized(ids, text, rendered.warnings)
+        return Tokenized(ids, text, rendered.warnings, self._answers.of(shown, text))
 
     def _renderer(self) -> Renderer:
         if self._rendering is None:

@@ -14,7 +14,16 @@ from headrace_engine.engine.config.field_checks import NOT_YET
 from headrace_engine.engine.config.fields import GENERATION
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import GenerationConfig
-from headrace_engine.request_types import Chat, ChatMessage, Pooling, ResumedSequence, StartRequest, ToolCall
+from headrace_engine.request_types import (
+    Chat,
+    ChatMessage,
+    Pooling,
+    ResumedSequence,
+    StartRequest,
+    ToolCall,
+    ToolChoice,
+    ToolChoiceMode,
+)
 from headrace_engine.service.convert.callers import caller, owner_limits
 from headrace_engine.service.convert.codec import Codec
 from headrace_engine.service.convert.config import GENERATION_CONFIG
@@ -38,6 +47,13 @@ _POOLINGS = {
     request_service_pb2.POOLING_UNSPECIFIED: Pooling.LAST,
     request_service_pb2.POOLING_LAST: Pooling.LAST,
     request_service_pb2.POOLING_MEAN: Pooling.MEAN,
+}
+
+_MODES = {
+    generation_pb2.TOOL_CHOICE_MODE_UNSPECIFIED: ToolChoiceMode.AUTO,
+    generation_pb2.TOOL_CHOICE_MODE_AUTO: ToolChoiceMode.AUTO,
+    generation_pb2.TOOL_CHOICE_MODE_NONE: ToolChoiceMode.NONE,
+    generation_pb2.TOOL_CHOICE_MODE_REQUIRED: ToolChoiceMode.REQUIRED,
 }
 
 _TOOL_CALL = Codec(ToolCall, generation_pb2.ToolCall)
@@ -163,7 +179,20 @@ def _chat(chat: generation_pb2.Chat) -> Chat:
         continue_final_message=chat.continue_final_message if chat.HasField("continue_final_message") else None,
         template_variables=dict(chat.template_variables),
         tools=tuple(chat.tools),
+        tool_choice=_tool_choice(chat.tool_choice) if chat.HasField("tool_choice") else None,
+        tool_format=chat.tool_format,
+        keep_marks=chat.keep_marks if chat.HasField("keep_marks") else None,
     )
+
+
+def _tool_choice(choice: generation_pb2.ToolChoice) -> ToolChoice:
+    mode = _MODES.get(choice.mode)
+    if mode is None:
+        raise InvalidArgument.field(
+            "chat.tool_choice.mode", f"= {choice.mode} is not known; allowed: {', '.join(ToolChoiceMode)}"
+        )
+    parallel = not choice.HasField("parallel") or choice.parallel
+    return ToolChoice(mode, tuple(choice.names), parallel, tuple(choice.strict))
 
 
 def _chat_message(message: generation_pb2.ChatMessage, path: str) -> ChatMessage:

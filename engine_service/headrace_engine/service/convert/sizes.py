@@ -63,8 +63,9 @@ def refuse_large_chat(chat: generation_pb2.Chat) -> None:
     """
     refuse_more("chat.messages", len(chat.messages), MAX_CHAT_PARTS, "messages")
     parts = len(chat.messages) + len(chat.tools) + len(chat.template_variables)
+    parts += len(chat.tool_choice.names) + len(chat.tool_choice.strict)
     parts += sum(len(message.parts) + len(message.tool_calls) for message in chat.messages)
-    refuse_more("chat", parts, MAX_CHAT_PARTS, "messages, parts, tool calls, tools and variables")
+    refuse_more("chat", parts, MAX_CHAT_PARTS, "messages, parts, tool calls, tools, names of them and variables")
 
 
 def refuse_more(field: str, size: int, limit: int, unit: str) -> None:

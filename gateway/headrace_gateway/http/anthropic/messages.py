@@ -2,108 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
 
 import msgspec
 from headrace import AsyncResultQueue
 from headrace.errors import HeadraceError
 from headrace.types import FinishReason
+from headrace_proto.pure.answers.json_text import object_in
+from headrace_proto.pure.answers.pieces import Thought
 
+from headrace_gateway.http.answers import CallPart, Part, Parting
+from headrace_gateway.http.anthropic.events import (
+    BlockDelta,
+    BlockStart,
+    BlockStop,
+    ContentBlock,
+    End,
+    Event,
+    InputDelta,
+    Message,
+    MessageDelta,
+    MessageStart,
+    MessageStop,
+    TextBlock,
+    TextDelta,
+    ThinkingBlock,
+    ThinkingDelta,
+    ToolUseBlock,
+    Usage,
+)
 from headrace_gateway.http.anthropic.request import HARMLESS, NAMES, REFUSED, CountRequest, MessageRequest
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import failure_of
 from headrace_gateway.http.generation import Generations, Text, read_all
 
 _CUT = frozenset({FinishReason.MAX_LENGTH, FinishReason.DEADLINE, FinishReason.RESPONSE_FORMAT_LIMIT})
-
-StopReason = Literal["end_turn", "max_tokens", "stop_sequence"]
-
-
-class TextBlock(msgspec.Struct):
-    """What the model says."""
-
-    text: str
-    type: Literal["text"] = "text"
-
-
-class Usage(msgspec.Struct):
-    """Tokens of a request; those of the prompt without those that came from the prefix cache."""
-
-    input_tokens: int
-    cache_read_input_tokens: int
-    output_tokens: int
-    cache_creation_input_tokens: int = 0
-
-
-class Message(msgspec.Struct):
-    """The next message of a conversation."""
-
-    id: str
-    model: str
-    content: list[TextBlock]
-    stop_reason: StopReason | None
-    stop_sequence: str | None
-    usage: Usage
-    type: Literal["message"] = "message"
-    role: Literal["assistant"] = "assistant"
-
-
-class MessageStart(msgspec.Struct):
-    """The first event."""
-
-    message: Message
-    type: Literal["message_start"] = "message_start"
-
-
-class BlockStart(msgspec.Struct):
-    """The text begins."""
-
-    content_block: TextBlock
-    index: int = 0
-    type: Literal["content_block_start"] = "content_block_start"
-
-
-class TextDelta(msgspec.Struct):
-    """New text."""
-
-    text: str
-    type: Literal["text_delta"] = "text_delta"
-
-
-class BlockDelta(msgspec.Struct):
-    """The text goes on."""
-
-    delta: TextDelta
-    index: int = 0
-    type: Literal["content_block_delta"] = "content_block_delta"
-
-
-class BlockStop(msgspec.Struct):
-    """The text has ended."""
-
-    index: int = 0
-    type: Literal["content_block_stop"] = "content_block_stop"
-
-
-class End(msgspec.Struct):
-    """Why a message ended."""
-
-    stop_reason: StopReason
-    stop_sequence: str | None
-
-
-class MessageDelta(msgspec.Struct):
-    """How the message ended."""
-
-    delta: End
-    usage: Usage
-    type: Literal["message_delta"] = "message_delta"
-
-
-class MessageStop(msgspec.Struct):
-    """The last event."""
-
-    type: Literal["message_stop"] = "message_stop"
 
 
 class TokenCount(msgspec.Struct):
@@ -147,12 +80,16 @@ class _Answering:
     def __init__(self, exchange: Exchange, request: MessageRequest, queue: AsyncResultQueue) -> None:
         self._exchange, self._request, self._queue = exchange, request, queue
         self._headers = {"request-id": queue.request_id}
+        self._parting = Parting(queue.request, request.wanted_tools(), request.thinks, "toolu_")
+        self._index = -1  # Of the block in progress.
+        self._block: Part | None = None  # One like it.
 
     async def whole(self) -> None:
         """Answer once all is generated."""
         text = await read_all(self._queue)
-        end = _end(text)
-        message = self._message([TextBlock(text.text)], text)
+        blocks = [_block(part) for part in self._parting.whole(text.text)]
+        end = self._end(text)
+        message = self._message(blocks or [TextBlock("")], text)
         message.stop_reason, message.stop_sequence = end.stop_reason, end.stop_sequence
         await self._exchange.answer(message, headers=self._headers)
 
@@ -165,13 +102,15 @@ class _Answering:
             if not begun:
                 begun = True
                 await self._begin(text)
-            if elements.text:
-                await self._event(BlockDelta(TextDelta(elements.text)))
+            await self._send(self._parting.feed(elements.text))
         text.ended(self._queue)
         if not begun:
             await self._begin(text)
-        await self._event(BlockStop())
-        await self._event(MessageDelta(_end(text), self._usage(text)))
+        await self._send(self._parting.end())
+        if self._block is None:
+            await self._send([""])
+        await self._event(BlockStop(self._index))
+        await self._event(MessageDelta(self._end(text), self._usage(text)))
         await self._event(MessageStop())
         await self._exchange.end_events()
 
@@ -179,24 +118,65 @@ class _Answering:
         message = self._message([], text)
         message.usage.output_tokens = 0
         await self._event(MessageStart(message))
-        await self._event(BlockStart(TextBlock("")))
 
-    async def _event(
-        self, event: MessageStart | BlockStart | BlockDelta | BlockStop | MessageDelta | MessageStop
-    ) -> None:
+    async def _send(self, parts: Sequence[Part]) -> None:
+        """Send what is new, each in a block of its kind."""
+        for part in parts:
+            if not _goes_on(self._block, part):
+                if self._block is not None:
+                    await self._event(BlockStop(self._index))
+                self._index += 1
+                await self._event(BlockStart(_empty(part), self._index))
+                self._block = part
+            if delta := _delta(part):
+                await self._event(BlockDelta(delta, self._index))
+
+    async def _event(self, event: Event) -> None:
         await self._exchange.event(event, event.type)
 
-    def _message(self, content: list[TextBlock], text: Text) -> Message:
+    def _message(self, content: list[ContentBlock], text: Text) -> Message:
         return Message(f"msg_{self._queue.request_id}", self._request.model, content, None, None, self._usage(text))
 
     def _usage(self, text: Text) -> Usage:
         return Usage(self._queue.request.prompt_token_count - text.cached, text.cached, text.tokens)
 
+    def _end(self, text: Text) -> End:
+        """Return why the message ended."""
+        if text.finish in _CUT:
+            return End("max_tokens", None)
+        if text.finish is FinishReason.STOP_WORD and text.stop is not None:
+            return End("stop_sequence", text.stop.text)
+        return End("tool_use" if self._parting.count else "end_turn", None)
 
-def _end(text: Text) -> End:
-    """Return why a message ended."""
-    if text.finish in _CUT:
-        return End("max_tokens", None)
-    if text.finish is FinishReason.STOP_WORD and text.stop is not None:
-        return End("stop_sequence", text.stop.text)
-    return End("end_turn", None)
+
+def _goes_on(block: Part | None, part: Part) -> bool:
+    """Return whether a part belongs to the block in progress."""
+    if isinstance(block, CallPart) and isinstance(part, CallPart):
+        return block.index == part.index
+    return block is not None and type(block) is type(part)
+
+
+def _empty(part: Part) -> ContentBlock:
+    if isinstance(part, CallPart):
+        return ToolUseBlock(part.id or "", part.name or "", {})
+    return ThinkingBlock("") if isinstance(part, Thought) else TextBlock("")
+
+
+def _delta(part: Part) -> TextDelta | ThinkingDelta | InputDelta | None:
+    if isinstance(part, CallPart):
+        return InputDelta(part.arguments) if part.arguments else None
+    if isinstance(part, Thought):
+        return ThinkingDelta(part.text)
+    return TextDelta(part) if part else None
+
+
+def _block(part: Part) -> ContentBlock:
+    """Return a part as a block; a call whose arguments are no object, such as one that was cut off, as text."""
+    if isinstance(part, Thought):
+        return ThinkingBlock(part.text)
+    if isinstance(part, str):
+        return TextBlock(part)
+    arguments = object_in(part.arguments)
+    if arguments is None:
+        return TextBlock(part.arguments)
+    return ToolUseBlock(part.id or "", part.name or "", msgspec.json.decode(arguments))

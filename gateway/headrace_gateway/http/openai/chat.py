@@ -10,6 +10,7 @@ import msgspec
 from headrace import AsyncResultQueue
 from headrace_proto.pure.answers.pieces import Thought
 
+from headrace_gateway.http.answers import CallPart, Part, Parting, Tools
 from headrace_gateway.http.bodies import MAX_MESSAGES
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import invalid
@@ -18,18 +19,10 @@ from headrace_gateway.http.openai import fields
 from headrace_gateway.http.openai.answering import concurrently, finish_of, usage_of
 from headrace_gateway.http.openai.messages import Message, messages_of
 from headrace_gateway.http.openai.token_texts import ChatLogprobs, TokenTexts
-from headrace_gateway.http.openai.tools import (
-    Making,
-    Part,
-    Parting,
-    Tool,
-    ToolCall,
-    as_given,
-    machines_for,
-    whole_calls,
-)
+from headrace_gateway.http.openai.tools import Choice as ToolChoice
+from headrace_gateway.http.openai.tools import Tool, ToolCall, tools_of
 
-_HARMLESS = fields.HARMLESS | {"modalities": (["text"],), "parallel_tool_calls": (True,)}
+_HARMLESS = fields.HARMLESS | {"modalities": (["text"],)}
 _REFUSED = {
     "functions": ": give tools",
     "function_call": ": give tool_choice",
@@ -53,14 +46,14 @@ class ChatRequest(fields.Sampling, forbid_unknown_fields=True, kw_only=True):
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     tools: list[Tool] | None = None
-    tool_choice: Literal["auto", "none"] | None = None
+    tool_choice: Literal["auto", "none", "required"] | ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
     tool_parser: str | None = None
     separate_reasoning: bool = False
 
-    @property
-    def calls(self) -> bool:
-        """True if the model may call tools."""
-        return bool(self.tools) and self.tool_choice != "none"
+    def wanted_tools(self) -> Tools:
+        """Return the tools. Raises Failure: a choice without them."""
+        return tools_of(self.tools, self.tool_choice, self.parallel_tool_calls, self.tool_parser)
 
     def prompt(self) -> dict[str, Any]:
         """Return the prompt, and how to render it."""
@@ -69,7 +62,7 @@ class ChatRequest(fields.Sampling, forbid_unknown_fields=True, kw_only=True):
             "add_generation_prompt": self.add_generation_prompt,
             "continue_final_message": self.continue_final_message,
             "template_variables": self.chat_template_kwargs,
-            "tools": as_given(self.tools) if self.calls else None,
+            **self.wanted_tools().prompt(),
         }
 
     def config(self) -> dict[str, Any]:
@@ -160,32 +153,22 @@ class Chat:
     async def __call__(self, exchange: Exchange) -> None:
         """Answer one chat."""
         request = await exchange.read(ChatRequest, _HARMLESS, _REFUSED)
-        config = request.config()
-        client, thinks = self._generations.client, request.separate_reasoning
-        making = await machines_for(client, request.model, request.prompt(), request.tool_parser, thinks=thinks)
-        if making is not None and making.calls:
-            config["skip_special_tokens"] = False  # Marks of calls may be some.
         async with (
             exchange.attended(),
-            self._generations.started(request.model, request.prompt(), config, request.names()) as queue,
+            self._generations.started(request.model, request.prompt(), request.config(), request.names()) as queue,
         ):
-            texts = TokenTexts(client, request.model)
-            answering = _Answering(exchange, request, queue, texts, making)
+            texts = TokenTexts(self._generations.client, request.model)
+            answering = _Answering(exchange, request, queue, texts)
             await (answering.stream() if request.stream else answering.whole())
 
 
 class _Answering:
     """One answer in progress."""
 
-    def __init__(
-        self,
-        exchange: Exchange,
-        request: ChatRequest,
-        queue: AsyncResultQueue,
-        texts: TokenTexts,
-        making: Making | None,
-    ) -> None:
-        self._exchange, self._request, self._queue, self._texts, self._making = exchange, request, queue, texts, making
+    def __init__(self, exchange: Exchange, request: ChatRequest, queue: AsyncResultQueue, texts: TokenTexts) -> None:
+        self._exchange, self._request, self._queue, self._texts = exchange, request, queue, texts
+        self._tools = request.wanted_tools()
+        self._parting()  # It refuses tools that it cannot part.
         self._id = f"chatcmpl-{queue.request_id}"
         self._created = int(time.time())
         self._headers = {"x-request-id": queue.request_id}
@@ -212,14 +195,16 @@ class _Answering:
         await self._exchange.answer(answer, headers=self._headers)
 
     def _choice(self, index: int, text: Text, logprobs: ChatLogprobs | None) -> Choice:
-        parting = Parting(self._making)
-        parted = [*parting.feed(text.text), *parting.end()]
-        calls = whole_calls(parted)
+        parted = self._parting().whole(text.text)
+        calls = [ToolCall.of(part) for part in parted if isinstance(part, CallPart)]
         said = "".join(part for part in parted if isinstance(part, str))
         thought = "".join(part.text for part in parted if isinstance(part, Thought))
         answer = Answer(said or None, calls) if calls else Answer(said)
         answer.reasoning_content = thought or msgspec.UNSET
-        return Choice(index, answer, logprobs, "tool_calls" if calls else finish_of(text))
+        return Choice(index, answer, logprobs, _finish(text, called=bool(calls)))
+
+    def _parting(self) -> Parting:
+        return Parting(self._queue.request, self._tools, self._request.separate_reasoning, "call_")
 
     async def stream(self) -> None:
         """Answer as text comes."""
@@ -233,7 +218,7 @@ class _Answering:
         await self._exchange.end_events(b"data: [DONE]\n\n")
 
     async def _stream_one(self, index: int, queue: AsyncResultQueue) -> Text:
-        found, parting = Text(), Parting(self._making)
+        found, parting = Text(), self._parting()
         async for elements in queue:
             found.count(elements)
             logprobs = None
@@ -242,7 +227,7 @@ class _Answering:
             await self._send_parts(index, parting.feed(elements.text), logprobs)
         found.ended(queue)
         await self._send_parts(index, parting.end(), None)
-        finish = "tool_calls" if parting.count else finish_of(found)
+        finish = _finish(found, called=bool(parting.count))
         await self._send(ChunkChoice(index, Delta(), None, finish))
         return found
 
@@ -256,7 +241,13 @@ class _Answering:
         await self._exchange.event(Chunk(self._id, self._created, self._request.model, [choice], self._usage))
 
 
+def _finish(text: Text, *, called: bool) -> str:
+    """Return why an answer ended: a call that is cut off is "length", as any text is."""
+    finish = finish_of(text)
+    return "tool_calls" if called and finish == "stop" else finish
+
+
 def _delta(part: Part) -> Delta:
-    if isinstance(part, ToolCall):
-        return Delta(tool_calls=[part])
+    if isinstance(part, CallPart):
+        return Delta(tool_calls=[ToolCall.of(part)])
     return Delta(reasoning_content=part.text) if isinstance(part, Thought) else Delta(content=part)

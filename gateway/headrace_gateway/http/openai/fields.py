@@ -25,6 +25,7 @@ NAMES = {
     "stop_words": "stop",
     "include_stop": "include_stop_str_in_output",
     "template_variables": "chat_template_kwargs",
+    "tool_format": "tool_parser",
     "model_name": "model",
     "text": "prompt",
     "ids": "prompt",

@@ -1,31 +1,25 @@
-"""Tools of chats: as requests give them to the template, and calls as answers have them."""
+"""Tools of chats: as requests give them, and calls as answers have them."""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from headrace import AsyncClient
-from headrace.errors import HeadraceError
-from headrace_proto.pure.answers.choice import calls_of, opens_thought
-from headrace_proto.pure.answers.formats import CALLS, machine_of
-from headrace_proto.pure.answers.pieces import Arguments, CallBegin, Machine, Piece, Thought
 
-from headrace_gateway.http.failures import failure_of, invalid
-from headrace_gateway.http.openai.fields import NAMES
+from headrace_gateway.http.answers import CallPart, Tools
+from headrace_gateway.http.failures import invalid
+
+MAX_NAMES = 16_384
+"""Functions that a choice may name."""
 
 
 class Function(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A function that the model may call. Its arguments are not enforced: `strict` is refused."""
+    """A function that the model may call. With `strict` its arguments satisfy its parameters."""
 
     name: str
     description: str | None = None
     parameters: dict[str, Any] | None = None
-    strict: Literal[False] | None = None
+    strict: bool | None = None
 
 
 class Tool(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -33,6 +27,42 @@ class Tool(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     function: Function
     type: Literal["function"] = "function"
+
+
+class NamedFunction(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A function by its name."""
+
+    name: str
+
+
+class NamedTool(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A tool by its name."""
+
+    function: NamedFunction
+    type: Literal["function"] = "function"
+
+
+class AllowedTools(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The only tools that may be called."""
+
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[NamedTool], msgspec.Meta(max_length=MAX_NAMES)]
+
+
+class Choice(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A function that must be called, or the only tools that may be."""
+
+    type: Literal["function", "allowed_tools"]
+    function: NamedFunction | None = None
+    allowed_tools: AllowedTools | None = None
+
+    def parts(self) -> tuple[str, list[str]]:
+        """Return the mode, and the names. Raises Failure: a part is missing, or of no use."""
+        if (self.function is None) is (self.allowed_tools is None) or getattr(self, self.type) is None:
+            raise invalid("tool_choice", f'of type "{self.type}" needs {self.type}, and nothing else')
+        if self.allowed_tools is not None:
+            return self.allowed_tools.mode, [tool.function.name for tool in self.allowed_tools.tools]
+        return "required", [self.function.name] if self.function is not None else []
 
 
 class CalledFunction(msgspec.Struct, omit_defaults=True):
@@ -50,117 +80,27 @@ class ToolCall(msgspec.Struct, omit_defaults=True):
     function: CalledFunction | None = None
     type: Literal["function"] | None = None
 
-
-@dataclass(frozen=True)
-class Making:
-    """Makes the machines of one request's sequences.
-
-    Attributes:
-        make: makes one.
-        calls: how calls are written; "": there are no tools.
-    """
-
-    make: Callable[[], Machine]
-    calls: str
-
-    def new_id(self) -> str:
-        """Return an id for a call that the model gave none."""
-        return uuid.uuid4().hex[:9] if self.calls == "mistral" else f"call_{uuid.uuid4().hex[:24]}"
+    @classmethod
+    def of(cls, part: CallPart) -> ToolCall:
+        """Return what is new of a call."""
+        if part.name is None:
+            return cls(part.index, function=CalledFunction(arguments=part.arguments))
+        return cls(part.index, part.id, CalledFunction(part.name, part.arguments), "function")
 
 
-Part = str | ToolCall | Thought
-"""A text, what is new of a call, or a thought."""
-
-
-class Parting:
-    """Parts the calls of one sequence from its text.
-
-    Args:
-        making: makes its machine; None: all is text.
-
-    Attributes:
-        count: calls so far.
-    """
-
-    def __init__(self, making: Making | None) -> None:
-        self.count = 0
-        self._making = making
-        self._machine = None if making is None else making.make()
-
-    def feed(self, text: str) -> list[Part]:
-        """Take more text; return what is certain now."""
-        if self._machine is None:
-            return [text] if text else []
-        return self._numbered(self._machine.feed(text))
-
-    def end(self) -> list[Part]:
-        """Return what is left."""
-        return [] if self._machine is None else self._numbered(self._machine.end())
-
-    def _numbered(self, pieces: list[Piece]) -> list[Part]:
-        found: list[Part] = []
-        for piece in pieces:
-            if isinstance(piece, CallBegin) and self._making is not None:
-                call_id = piece.id or self._making.new_id()
-                found.append(ToolCall(self.count, call_id, CalledFunction(piece.name, ""), "function"))
-                self.count += 1
-            elif isinstance(piece, Arguments):
-                found.append(ToolCall(self.count - 1, function=CalledFunction(arguments=piece.text)))
-            elif not isinstance(piece, CallBegin):
-                found.append(piece)
-        return found
-
-
-def whole_calls(parts: list[Part]) -> list[ToolCall]:
-    """Return the calls of an answer, each as a whole."""
-    found: list[ToolCall] = []
-    for part in parts:
-        if not isinstance(part, ToolCall) or part.function is None:
-            continue
-        if part.index == len(found):
-            found.append(part)
-        elif (called := found[part.index].function) is not None:
-            called.arguments = (called.arguments or "") + (part.function.arguments or "")
-    return found
-
-
-def as_given(tools: list[Tool] | None) -> list[dict[str, Any]]:
-    """Return tools for the template, without what was not given."""
-    found = []
+def tools_of(
+    tools: list[Tool] | None,
+    choice: Literal["auto", "none", "required"] | Choice | None,
+    parallel: bool | None,
+    form: str | None,
+) -> Tools:
+    """Return the tools of a request. Raises Failure: a choice without tools."""
+    given, strict = [], []
     for tool in tools or []:
         function = {name: value for name, value in msgspec.structs.asdict(tool.function).items() if value is not None}
-        found.append({"type": tool.type, "function": function})
-    return found
-
-
-async def machines_for(
-    client: AsyncClient, model: str, prompt: Mapping[str, Any], parser: str | None, *, thinks: bool
-) -> Making | None:
-    """Return what makes the machines of a request, and how calls are written.
-
-    Args:
-        client: asks for the prompt that the template makes.
-        model: the model.
-        prompt: what the template is given.
-        parser: how calls are written; None: as the template shows.
-        thinks: part thoughts from the text.
-
-    Raises:
-        Failure: the template shows the tools in no form that is known.
-    """
-    calls = prompt["tools"] is not None
-    if not (calls or thinks):
-        return None
-    if parser is not None and parser not in CALLS:
-        raise invalid("tool_parser", f'= "{parser[:32]}" is none of {", ".join(CALLS)}')
-    try:
-        rendered = (await client.tokenize(model, **prompt)).rendered_text
-    except HeadraceError as error:
-        raise failure_of(error, NAMES) from None
-    parser = (parser or calls_of(rendered)) if calls else ""
-    if calls and not parser:
-        text = "are shown by the model's template in no form that is known: name one in tool_parser"
-        raise invalid("tools", f"{text} ({', '.join(CALLS)})", "unsupported_value")
-    thoughts = "think" if thinks else ""
-    opened = thinks and opens_thought(thoughts, rendered)
-    return Making(partial(machine_of, parser, thoughts, opened, prompt["tools"] or ()), parser)
+        strict += [tool.function.name] if function.pop("strict", False) else []
+        given.append({"type": tool.type, "function": function})
+    mode, names = choice.parts() if isinstance(choice, Choice) else (choice or "auto", [])
+    if not given and (mode == "required" or names):
+        raise invalid("tool_choice", "is set without tools")
+    return Tools(given, mode, names, parallel is not False, strict, form)

@@ -1,0 +1,1 @@
+"""Grammars of answers with calls of tools, as models write them."""

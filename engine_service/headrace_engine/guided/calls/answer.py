@@ -1,0 +1,84 @@
+"""The grammar of a whole answer: a thought, text and calls, as they are wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace_proto.pure.answers.formats import CALLS, THOUGHTS, CallFormat, Layout
+from headrace_proto.pure.answers.literal_calls import LiteralCalls
+
+from headrace_engine.guided.calls.bodies import arguments, calls_after_mark
+from headrace_engine.guided.calls.lark import Rules
+from headrace_engine.guided.calls.wanted import Function, WantedCalls
+from headrace_engine.guided.refusal import refused
+
+_BETWEEN = r"[ \n]{0,2}"
+
+
+def grammar_of_calls(wanted: WantedCalls, specials: Mapping[str, int]) -> tuple[str, list[str]]:
+    """Return the grammar of an answer, and warnings.
+
+    Args:
+        wanted: what it must be.
+        specials: the ids of special tokens, by their text.
+
+    Raises:
+        InvalidArgument: BAD_RESPONSE_FORMAT.
+    """
+    rules, functions, form = Rules(specials), wanted.functions(), CALLS[wanted.calls]
+    if wanted.calls == "harmony":
+        start = _harmony(rules, wanted, functions)
+    elif form.layout is None:
+        raise refused(f"cannot be enforced: calls in the format {wanted.calls} have no grammar")
+    else:
+        answer = _required if wanted.required else _optional
+        start = f"{_thought(rules, wanted)} {answer(rules, form, form.layout, functions, wanted)}"
+    return rules.text(start), rules.warnings
+
+
+def _thought(rules: Rules, wanted: WantedCalls) -> str:
+    """Return the thought that an answer may begin with."""
+    if not wanted.thoughts:
+        return ""
+    style = THOUGHTS[wanted.thoughts]
+    end = f"{rules.upto(style.close)} {rules.pattern(_BETWEEN)}"
+    return end if wanted.opened else f"({rules.literal(style.open)} {end})?"
+
+
+def _required(rules: Rules, form: CallFormat, layout: Layout, functions: list[Function], wanted: WantedCalls) -> str:
+    calls = calls_after_mark(rules, layout, functions, several=wanted.parallel)
+    call = f"{rules.literal(layout.open)} {calls}" if layout.open else calls
+    between = rules.pattern(_BETWEEN)
+    if wanted.parallel and layout.open:
+        call = f"{call} ({between} {call})*"
+    if form.sections:
+        begin, end = form.sections[0]
+        call = f"{rules.literal(begin)} {between} {call} {between} {rules.literal(end)}"
+    return f"{between} {call}"
+
+
+def _optional(rules: Rules, form: CallFormat, layout: Layout, functions: list[Function], wanted: WantedCalls) -> str:
+    calls = calls_after_mark(rules, layout, functions, several=wanted.parallel)
+    if not layout.open:
+        begin = r"\[" if isinstance(layout, LiteralCalls) else r"\{"
+        other = rules.pattern(rf"([^\s{begin}](.|\n)*)?")
+        return f"({calls} | {other})"
+    called = f"{rules.upto(layout.open)} {calls}"
+    return f"({called})* {rules.free()}" if wanted.parallel else f"({called} | {rules.free()})"
+
+
+def _harmony(rules: Rules, wanted: WantedCalls, functions: list[Function]) -> str:
+    begin = "<|channel|>analysis<|message|>"
+    message = f"{rules.literal(begin)} {rules.upto('<|end|>')} {rules.literal('<|start|>assistant')}"
+    calls = [
+        f"{rules.literal(f'<|channel|>commentary to=functions.{one.name} <|constrain|>json<|message|>')} "
+        f"{arguments(rules, one)}"
+        for one in functions
+    ]
+    call = " | ".join(calls)
+    if wanted.required:
+        return f"({message})* ({call})"
+    said = f"{rules.literal('<|channel|>commentary<|message|>')} {rules.upto('<|end|>')}"
+    said += f" {rules.literal('<|start|>assistant')}"
+    final = f"{rules.literal('<|channel|>final<|message|>')} {rules.free()}"
+    return f"({message} | {said})* ({call} | {final})"

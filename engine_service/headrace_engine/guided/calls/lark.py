@@ -1,0 +1,105 @@
+"""Parts of grammars in the library's language."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from headrace_engine.guided.schema import read_schema
+
+if TYPE_CHECKING:
+    from llguidance._lib import JsonCompileOptions
+
+JSON_OPTIONS: JsonCompileOptions = {
+    "whitespace_pattern": r"([\x20\t]|\r?\n[\x20\t]{0,16})?",
+    "json_allow_general_unicode_escapes": True,
+    "lenient": False,
+    "coerce_one_of": False,
+}
+"""How JSON may be written. White space between two tokens is bounded: models fill an unbounded one forever."""
+
+
+class Rules:
+    """The rules of one grammar.
+
+    Args:
+        specials: the ids of special tokens, by their text: no other text can be one.
+
+    Attributes:
+        warnings: likely mistakes in its schemas.
+    """
+
+    def __init__(self, specials: Mapping[str, int]) -> None:
+        self._specials = specials
+        self._pattern = re.compile("|".join(map(re.escape, sorted(filter(None, specials), key=len, reverse=True))))
+        self._rules: dict[str, str] = {}
+        self.warnings: list[str] = []
+
+    def text(self, start: str) -> str:
+        """Return the grammar."""
+        lines = ["%llguidance {}", f"start: {start}", *(f"{name}: {body}" for name, body in self._rules.items())]
+        return "\n".join(lines)
+
+    def rule(self, body: str) -> str:
+        """Return the name of a rule."""
+        return self._named("r", body)
+
+    def begin(self, name: str) -> bool:
+        """Begin a rule of this name, which may refer to itself. False: it is there."""
+        if name in self._rules:
+            return False
+        self._rules[name] = ""
+        return True
+
+    def finish(self, name: str, body: str) -> None:
+        """Give such a rule its body."""
+        self._rules[name] = body
+
+    def free(self) -> str:
+        """Return any text without special tokens."""
+        return self._named("FREE", r"/(.|\n)*/")
+
+    def pattern(self, expression: str) -> str:
+        """Return what matches an expression."""
+        return self._named("P", f"/{expression}/")
+
+    def literal(self, text: str) -> str:
+        """Return exactly this text, special tokens included."""
+        return " ".join(part for part, _ in self._parts(text)) or '""'
+
+    def upto(self, mark: str) -> str:
+        """Return any text that ends with a mark, which is not in it before."""
+        (first, special), *rest = self._parts(mark)
+        begin = f"{self.free()} {first}" if special else self._named("lazy", rf"/(.|\n)*/ {first}", "[lazy]")
+        return " ".join([begin, *(part for part, _ in rest)])
+
+    def json(self, schema: Any) -> str:
+        """Return JSON that satisfies a schema.
+
+        Raises:
+            InvalidArgument: BAD_RESPONSE_FORMAT: it is no schema, or cannot be satisfied.
+        """
+        text, warnings = read_schema(json.dumps(schema))
+        self.warnings += [one for one in warnings if one not in self.warnings]
+        read = json.loads(text)
+        return self.rule("%json " + json.dumps({**read, "x-guidance": JSON_OPTIONS}))
+
+    def _parts(self, text: str) -> list[tuple[str, bool]]:
+        """Return the parts of a text, and whether each is a special token."""
+        found: list[tuple[str, bool]] = []
+        at = 0
+        for special in self._pattern.finditer(text) if self._specials else ():
+            found += [(json.dumps(text[at : special.start()]), False)] if special.start() > at else []
+            found.append((f"<[{self._specials[special[0]]}]>", True))
+            at = special.end()
+        return [*found, (json.dumps(text[at:]), False)] if at < len(text) else found
+
+    def _named(self, prefix: str, body: str, options: str = "") -> str:
+        known = {rule: name for name, rule in self._rules.items()}
+        if body in known and known[body].startswith(prefix):
+            return known[body].partition("[")[0]
+        name = f"{prefix}_{len(self._rules)}"
+        self._rules[name + options] = body
+        return name

@@ -1,0 +1,146 @@
+"""Calls whose arguments are literals of another language than JSON: Python's, or Gemma's."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from headrace_proto.pure.answers.literal_calls import LiteralCalls
+
+from headrace_engine.guided.calls.keywords import TYPES, refuse_more, resolved, values_of
+from headrace_engine.guided.calls.lark import Rules
+from headrace_engine.guided.calls.wanted import Function
+from headrace_engine.guided.refusal import refused
+
+_STRING = r"""("([^"\\\n]|\\["\\nt])*"|'([^'\\\n]|\\['\\nt])*')"""
+_NUMBERS = {"integer": r"-?(0|[1-9][0-9]{0,17})", "number": r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?"}
+_CONSTANTS: dict[str, list[Any]] = {"boolean": [True, False], "null": [None]}
+_NAME = r"[A-Za-z_]\w{0,63}"
+_MAX_DEPTH = 20
+
+
+def literal_calls(rules: Rules, layout: LiteralCalls, functions: list[Function], *, several: bool) -> str:
+    """Return what follows the mark of a call: see `calls_after_mark`."""
+    call = rules.rule(" | ".join(_Literals(rules, layout, one).call() for one in functions))
+    if layout.listed:
+        more = f'(", " {call})*' if several else ""
+        call = f'"[" {call} {more} "]"'
+    return f"{call} {rules.literal(layout.close)}" if layout.close else call
+
+
+class _Literals:
+    """The literals of one function's arguments."""
+
+    def __init__(self, rules: Rules, layout: LiteralCalls, function: Function) -> None:
+        self._rules, self._layout, self._function = rules, layout, function
+        self._python = not layout.quotes
+
+    def call(self) -> str:
+        """Return a call."""
+        opened, closed = self._layout.brackets[0], self._layout.brackets[1]
+        begin = self._rules.literal(self._function.name + opened)
+        if not self._function.strict:
+            entry = f"{self._rules.pattern(_NAME)} {json.dumps(self._layout.sign)} {self._any()}"
+            return f"{begin} ({entry} ({json.dumps(self._comma)} {entry})*)? {json.dumps(closed)}"
+        schema = {"type": "object", **self._function.parameters}
+        return f"{begin} {self._entries(schema, self._layout.sign, quoted=False, depth=0)} {json.dumps(closed)}"
+
+    @property
+    def _comma(self) -> str:
+        return ", " if self._python else ","
+
+    @property
+    def _colon(self) -> str:
+        return ": " if self._python else ":"
+
+    def _entries(self, schema: dict[str, Any], sign: str, *, quoted: bool, depth: int) -> str:
+        """Return the entries of an object, those that must be there first."""
+        known = {"type", "properties", "required", "additionalProperties", "$defs", "definitions"}
+        refuse_more(self._function, schema, known)
+        properties = schema.get("properties", {})
+        needed = [key for key in properties if key in schema.get("required", ())]
+        others = [key for key in properties if key not in needed]
+
+        def entry(key: str) -> str:
+            name = self._string(key) if quoted else self._rules.literal(key)
+            return f"{name} {json.dumps(sign)} {self._value(properties[key], depth + 1)}"
+
+        comma = json.dumps(self._comma)
+        if needed:
+            return f" {comma} ".join(map(entry, needed)) + "".join(f" ({comma} {entry(key)})?" for key in others)
+        chains = [
+            entry(key) + "".join(f" ({comma} {entry(later)})?" for later in others[number + 1 :])
+            for number, key in enumerate(others)
+        ]
+        return f"({' | '.join(chains)})?" if chains else ""
+
+    def _value(self, given: Any, depth: int) -> str:
+        if depth > _MAX_DEPTH:
+            raise refused(f"of {self._function.name} cannot be strict: it is nested more than {_MAX_DEPTH} deep")
+        schema = resolved(self._function, given)
+        if schema is True or schema == {}:
+            return self._any()
+        if (values := values_of(schema)) is not None:
+            return self._rules.rule(" | ".join(map(self._constant, values)))
+        if "anyOf" in schema:
+            refuse_more(self._function, schema, {"anyOf"})
+            return self._rules.rule(" | ".join(self._value(one, depth + 1) for one in schema["anyOf"]))
+        kinds = schema.get("type", TYPES)
+        found = [self._typed(kind, schema, depth) for kind in ([kinds] if isinstance(kinds, str) else kinds)]
+        return self._rules.rule(" | ".join(found))
+
+    def _typed(self, kind: str, schema: dict[str, Any], depth: int) -> str:
+        if kind == "object":
+            if "properties" not in schema:
+                refuse_more(self._function, schema, {"type", "additionalProperties"})
+                return self._any_object()
+            entries = self._entries(schema, self._colon, quoted=self._python, depth=depth)
+            return f'"{{" {entries} "}}"'
+        if kind == "array":
+            refuse_more(self._function, schema, {"type", "items"})
+            item = self._value(schema.get("items", {}), depth + 1)
+            return f'"[" ({item} ({json.dumps(self._comma)} {item})*)? "]"'
+        refuse_more(self._function, schema, {"type"})
+        return self._scalar(kind)
+
+    def _scalar(self, kind: str) -> str:
+        if kind in _NUMBERS:
+            return self._rules.pattern(_NUMBERS[kind])
+        if kind == "string":
+            return self._any_string()
+        values = _CONSTANTS.get(kind)
+        if values is None:
+            raise refused(f'of {self._function.name} has the type "{kind[:32]}", which JSON Schema does not have')
+        return f"({' | '.join(map(self._constant, values))})"
+
+    def _constant(self, value: Any) -> str:
+        if isinstance(value, str):
+            return self._string(value)
+        if value is None or isinstance(value, (bool, int, float)):
+            return json.dumps(repr(value) if self._python else json.dumps(value))
+        text = "a list or an object as a constant cannot be enforced in the format in which this model writes calls"
+        raise refused(f"of {self._function.name} cannot be strict: {text}")
+
+    def _string(self, text: str) -> str:
+        if self._python:
+            return json.dumps(json.dumps(text, ensure_ascii=False))
+        return self._rules.literal(self._layout.quotes + text + self._layout.quotes)
+
+    def _any_string(self) -> str:
+        if self._python:
+            return self._rules.pattern(_STRING)
+        return self._rules.rule(f"{self._rules.literal(self._layout.quotes)} {self._rules.upto(self._layout.quotes)}")
+
+    def _any_object(self) -> str:
+        name = self._any_string() if self._python else self._rules.pattern(_NAME)
+        entry = f"{name} {json.dumps(': ' if self._python else ':')} {self._any()}"
+        return f'"{{" ({entry} ({json.dumps(self._comma)} {entry})*)? "}}"'
+
+    def _any(self) -> str:
+        """Return any value."""
+        name = "any_value"
+        if self._rules.begin(name):
+            item = f'"[" ({name} ({json.dumps(self._comma)} {name})*)? "]"'
+            scalars = [self._scalar(kind) for kind in ("string", "number", "boolean", "null")]
+            self._rules.finish(name, " | ".join([*scalars, item, self._any_object()]))
+        return name

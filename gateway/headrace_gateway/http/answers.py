@@ -1,0 +1,140 @@
+"""Answers of chats, parted into calls of tools, thoughts and text, for every API; and which calls are wanted."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.types import AcceptedRequest
+from headrace_proto.pure.answers.formats import CALLS, machine_of
+from headrace_proto.pure.answers.pieces import Arguments, CallBegin, Piece, Thought
+
+from headrace_gateway.http.failures import invalid
+
+_OWN_IDS = {"mistral": 9}
+"""Lengths of the ids of calls where templates take no others."""
+
+
+@dataclass(frozen=True)
+class Tools:
+    """The tools of a request, and which of them the model calls.
+
+    Attributes:
+        given: the tools, as templates take them.
+        mode: "auto", "none" or "required".
+        names: the only ones that may be called; empty: all.
+        parallel: an answer may have several calls.
+        strict: names of those whose arguments are enforced.
+        format: how calls are written; None: as the template shows.
+    """
+
+    given: Sequence[Mapping[str, Any]] = ()
+    mode: str = "auto"
+    names: Sequence[str] = ()
+    parallel: bool = True
+    strict: Sequence[str] = ()
+    format: str | None = None
+
+    def prompt(self) -> dict[str, Any]:
+        """Return what the client is given of them."""
+        found: dict[str, Any] = {"keep_marks": True, "tool_format": self.format}
+        if not self.given or self.mode == "none":
+            return found
+        choice = {"mode": self.mode, "names": self.names, "parallel": self.parallel, "strict": self.strict}
+        return found | {"tools": self.given, "tool_choice": choice}
+
+
+@dataclass
+class CallPart:
+    """What is new of a call.
+
+    Attributes:
+        index: its number in the answer.
+        id: its id, with its first part.
+        name: of the function, with its first part.
+        arguments: what is new of them.
+    """
+
+    index: int
+    id: str | None = None
+    name: str | None = None
+    arguments: str = ""
+
+
+Part = str | Thought | CallPart
+"""A text, a thought, or what is new of a call."""
+
+
+@dataclass
+class Parting:
+    """Parts one sequence.
+
+    Args:
+        request: the accepted request.
+        tools: its tools.
+        thoughts: part thoughts; else they stay in the text.
+        prefix: of the ids of calls.
+
+    Attributes:
+        count: calls so far.
+
+    Raises:
+        Failure: the model's template shows the tools in no form that is known.
+    """
+
+    request: AcceptedRequest
+    tools: Tools
+    thoughts: bool
+    prefix: str
+    count: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        form = self.request.answer_format
+        self._calls = form.calls if form is not None else ""
+        if self.tools.given and self.tools.mode != "none" and not self._calls:
+            text = "are shown by the model's template in no form that is known: name one in tool_parser"
+            raise invalid("tools", f"{text} ({', '.join(CALLS)})", "unsupported_value")
+        thoughts = form.thoughts if form is not None and self.thoughts else ""
+        opened = form is not None and form.thought_open
+        self._machine = machine_of(self._calls, thoughts, opened, self.tools.given)
+
+    def feed(self, text: str) -> list[Part]:
+        """Take more text; return what is certain now."""
+        return self._numbered(self._machine.feed(text))
+
+    def end(self) -> list[Part]:
+        """Return what is left."""
+        return self._numbered(self._machine.end())
+
+    def whole(self, text: str) -> list[Part]:
+        """Return the parts of a whole text; those of one call as one."""
+        found: list[Part] = []
+        for part in [*self.feed(text), *self.end()]:
+            last = found[-1] if found else None
+            if isinstance(part, CallPart) and isinstance(last, CallPart) and part.index == last.index:
+                last.arguments += part.arguments
+            elif isinstance(part, str) and isinstance(last, str):
+                found[-1] = last + part
+            elif isinstance(part, Thought) and isinstance(last, Thought):
+                found[-1] = Thought(last.text + part.text)
+            else:
+                found.append(part)
+        return found
+
+    def _numbered(self, pieces: list[Piece]) -> list[Part]:
+        found: list[Part] = []
+        for piece in pieces:
+            if isinstance(piece, CallBegin):
+                found.append(CallPart(self.count, piece.id or self._new_id(), piece.name))
+                self.count += 1
+            elif isinstance(piece, Arguments):
+                found.append(CallPart(self.count - 1, arguments=piece.text))
+            else:
+                found.append(piece)
+        return found
+
+    def _new_id(self) -> str:
+        length = _OWN_IDS.get(self._calls)
+        return f"{self.prefix}{uuid.uuid4().hex[:24]}" if length is None else uuid.uuid4().hex[:length]

@@ -1,0 +1,93 @@
+"""Calls of tools: answers say how they are parted, and calls are what `tool_choice` says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from headrace import Client, InvalidRequestError
+from headrace.answers import parts, whole
+from headrace.types import AnswerFormat
+from support.contract.places import Folders
+
+TEMPLATE = """{% for tool in tools or [] %}{{ tool.function.name }} {% endfor %}
+{%- if tools %}<tool_call></tool_call>{% endif %}{{ messages[0].content }}"""
+USER = [{"role": "user", "content": "How is the weather?"}]
+PLACE = {"type": "object", "properties": {"place": {"enum": ["Rome", "Bern"]}}, "required": ["place"]}
+TOOLS: list[Any] = [
+    {"type": "function", "function": {"name": "weather", "parameters": {**PLACE, "additionalProperties": False}}},
+    {"type": "function", "function": {"name": "time", "parameters": {"type": "object", "properties": {}}}},
+]
+
+
+@pytest.fixture
+def caller(client: Client, folders: Folders) -> Iterator[str]:
+    """A model whose template shows tools, and how they are called."""
+    client.install_model("caller", path=str(folders.tiny), chat_template=TEMPLATE, num_threads=1)
+    client.start_model("caller")
+    yield "caller"
+    client.stop_model("caller")
+    client.release_model("caller")
+
+
+def test_calls_are_what_the_choice_says(client: Client, caller: str) -> None:
+    choice = {"mode": "required", "names": ["weather"], "parallel": False, "strict": ["weather"]}
+    for seed in range(3):
+        handle, queue = client.start_request(
+            caller, messages=USER, tools=TOOLS, tool_choice=choice, seed=seed, eos_token_id=[2], max_new_tokens=200
+        )
+        assert queue.request.answer_format == AnswerFormat("hermes", "think", thought_open=False)
+        answer = whole(parts(queue, TOOLS))
+        client.release_request(handle)
+        assert answer.text.strip() == ""
+        (call,) = answer.calls
+        assert call.name == "weather"
+        assert json.loads(call.arguments)["place"] in ("Rome", "Bern")
+
+
+def test_a_format_is_told_where_the_text_has_its_marks(client: Client, caller: str) -> None:
+    for more, format_is in (
+        ({}, None),
+        ({"keep_marks": True}, AnswerFormat("", "think", thought_open=False)),
+        ({"tools": TOOLS, "tool_choice": "auto"}, AnswerFormat("hermes", "think", thought_open=False)),
+        ({"tools": TOOLS, "tool_choice": "auto", "keep_marks": False}, None),
+        (
+            {"tools": TOOLS, "tool_choice": "auto", "tool_format": "glm45"},
+            AnswerFormat("glm45", "think", thought_open=False),
+        ),
+        ({"tools": TOOLS, "tool_choice": "none"}, AnswerFormat("", "think", thought_open=False)),
+    ):
+        handle, queue = client.start_request(caller, messages=USER, max_new_tokens=1, **more)  # type: ignore[arg-type]
+        assert queue.request.answer_format == format_is
+        if format_is is None:
+            with pytest.raises(ValueError, match="keep_marks=True"):
+                next(parts(queue))
+        client.release_request(handle)
+
+
+def test_without_tools_the_template_shows_none(client: Client, caller: str) -> None:
+    shown = client.tokenize(caller, messages=USER, tools=TOOLS).rendered_text or ""
+    hidden = client.tokenize(caller, messages=USER, tools=TOOLS, tool_choice="none").rendered_text
+    assert "weather" in shown
+    assert hidden == client.tokenize(caller, messages=USER).rendered_text
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"tools": [], "tool_choice": "required"}, "tool_choice is set without tools"),
+        ({"tool_choice": {"mode": "none", "names": ["time"]}}, "excludes names"),
+        ({"tool_choice": {"names": ["absent"]}}, '"absent", which is none of the tools'),
+        ({"tool_choice": {"strict": ["absent"]}}, '"absent", which is none of the tools'),
+        ({"tool_choice": "required", "response_format": {"type": "json_object"}}, "excludes response_format"),
+        ({"tool_choice": "required", "tool_format": "functionary_v32"}, "functionary_v32 have no grammar"),
+        ({"tool_format": "morse"}, 'tool_format = "morse" is not known'),
+        ({"tools": ['{"function": {}}'], "tool_choice": "required"}, r"tools\[0\] is no function with a name"),
+        ({"tool_choice": "perhaps"}, "tool_choice"),
+    ],
+)
+def test_choices_that_cannot_be_kept_are_refused(client: Client, caller: str, more: Any, words: str) -> None:
+    with pytest.raises(InvalidRequestError, match=words):
+        client.start_request(caller, **{"messages": USER, "tools": TOOLS, **more})

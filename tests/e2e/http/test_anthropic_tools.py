@@ -1,0 +1,126 @@
+"""Calls of tools and thoughts by Anthropic's own client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import pytest
+from headrace import Client
+from support.clocks.waiting import LIMIT
+from support.servers.http_servers import HttpGateway
+from support.servers.processes import Server
+
+TEMPLATE = Path(__file__).parents[2] / "templates" / "Qwen-Qwen3-0.6B.jinja"
+USER: Any = {"role": "user", "content": "How is the weather?"}
+PLACE: Any = {
+    "type": "object",
+    "properties": {"place": {"enum": ["Rome", "Bern"]}},
+    "required": ["place"],
+    "additionalProperties": False,
+}
+TOOLS: Any = [
+    {"name": "weather", "description": "Tells the weather.", "input_schema": PLACE, "strict": True},
+    {"name": "time", "input_schema": {"type": "object", "properties": {}}},
+]
+
+
+@pytest.fixture(scope="module")
+def thinker(shared_engine: Server, tiny: Path) -> Iterator[str]:
+    """A model whose template shows tools and thoughts as Qwen 3 does."""
+    with Client(shared_engine.address) as client:
+        template = TEMPLATE.read_text(encoding="utf-8")
+        client.install_model("thinker", path=str(tiny), chat_template=template, max_batch=4, num_threads=1)
+        client.start_model("thinker")
+        yield "thinker"
+        client.stop_model("thinker")
+        client.release_model("thinker")
+
+
+@pytest.fixture
+def messages(gateway: HttpGateway) -> Iterator[anthropic.resources.Messages]:
+    """Anthropic's own client, which does not retry."""
+    with anthropic.Anthropic(base_url=f"http://{gateway.http}", api_key="none", max_retries=0, timeout=LIMIT) as client:
+        yield client.messages
+
+
+@pytest.fixture
+def asked(thinker: str) -> dict[str, Any]:
+    """What each test asks: the model's weights are random, so a call comes because it must. It thinks before it."""
+    return {
+        "model": thinker,
+        "messages": [USER],
+        "tools": TOOLS,
+        "tool_choice": {"type": "tool", "name": "weather", "disable_parallel_tool_use": True},
+        "thinking": {"type": "adaptive"},
+        "max_tokens": 2000,
+        "extra_body": {"seed": 11},
+    }
+
+
+def test_a_tool_is_used_as_the_choice_says(messages: anthropic.resources.Messages, asked: dict[str, Any]) -> None:
+    answer = messages.create(**asked)
+    assert answer.stop_reason == "tool_use"
+    (used,) = [block for block in answer.content if block.type == "tool_use"]
+    assert used.name == "weather"
+    assert used.input["place"] in ("Rome", "Bern")
+    assert used.id.startswith("toolu_")
+    assert all(block.type in ("thinking", "tool_use") for block in answer.content)
+
+
+def test_a_stream_has_the_same_blocks(messages: anthropic.resources.Messages, asked: dict[str, Any]) -> None:
+    whole = messages.create(**asked)
+    with messages.stream(**asked) as stream:
+        kinds = [event.type for event in stream]
+        final = stream.get_final_message()
+    assert [block.model_dump(exclude={"id"}) for block in final.content] == [
+        block.model_dump(exclude={"id"}) for block in whole.content
+    ]
+    assert final.stop_reason == "tool_use"
+    assert kinds.count("content_block_start") == kinds.count("content_block_stop") == len(whole.content)
+    assert kinds.count("input_json") > 1
+
+
+def test_a_conversation_goes_on_with_results(messages: anthropic.resources.Messages, asked: dict[str, Any]) -> None:
+    said = messages.create(**asked)
+    (used,) = [block for block in said.content if block.type == "tool_use"]
+    result = {"type": "tool_result", "tool_use_id": used.id, "content": [{"type": "text", "text": "Rain."}]}
+    content = [block.model_dump(exclude_none=True) for block in said.content]
+    asked["messages"] = [
+        USER,
+        {"role": "assistant", "content": content},
+        {"role": "user", "content": [result, {"type": "text", "text": "Thanks. And now?"}]},
+    ]
+    asked |= {"tool_choice": {"type": "none"}, "max_tokens": 5}
+    assert messages.create(**asked).stop_reason in ("end_turn", "max_tokens")
+    counted = messages.count_tokens(
+        model=asked["model"], messages=asked["messages"], tools=TOOLS, tool_choice={"type": "auto"}
+    )
+    assert counted.input_tokens > 100
+
+
+def test_a_cut_call_ends_with_max_tokens(messages: anthropic.resources.Messages, asked: dict[str, Any]) -> None:
+    asked |= {"max_tokens": 3, "thinking": {"type": "disabled"}}
+    assert messages.create(**asked).stop_reason == "max_tokens"
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ({"tools": []}, "tool_choice is set without tools"),
+        ({"tool_choice": {"type": "tool"}}, "tool_choice.name is missing"),
+        ({"tool_choice": {"type": "any", "name": "time"}}, "tool_choice.name is of no use"),
+        ({"tool_choice": {"type": "tool", "name": "absent"}}, 'tool_choice names "absent"'),
+        ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools[0]"),
+        ({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}, "messages[0].content[0].tool_use_id"),
+    ],
+)
+def test_a_wrong_field_is_named(
+    messages: anthropic.resources.Messages, asked: dict[str, Any], more: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(anthropic.BadRequestError) as caught:
+        messages.create(**(asked | more))
+    error: Any = caught.value.body
+    assert error["error"]["message"].startswith(named)

@@ -1,0 +1,186 @@
+"""Answers that a grammar of calls allows are calls, as machines read them, and what they are held to is kept."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+import pytest
+from headrace_engine.errors import InvalidArgument
+from headrace_engine.guided.calls.wanted import WantedCalls
+from headrace_engine.guided.check import check
+from headrace_engine.guided.guide import Guide
+from headrace_engine.guided.vocabulary import Vocabulary
+from headrace_proto.pure.answers.formats import CALLS
+from support.models.guided_walks import ids_of
+from support.parted import parted
+
+FORMATS = [name for name, form in CALLS.items() if form.layout is not None or name == "harmony"]
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "place": {"enum": ["Rome", 'Bern\'s "x"']},
+        "days": {"type": "integer"},
+        "sure": {"type": "boolean"},
+        "deep": {
+            "type": "object",
+            "properties": {"list": {"type": "array", "items": {"$ref": "#/$defs/letter"}}},
+            "required": ["list"],
+            "additionalProperties": False,
+        },
+    },
+    "required": ["place", "deep"],
+    "additionalProperties": False,
+    "$defs": {"letter": {"enum": ["p", "q"]}},
+}
+EMPTY = {"type": "object", "properties": {}, "additionalProperties": False}
+TOOLS: list[Any] = [
+    {"type": "function", "function": {"name": "weather", "parameters": SCHEMA}},
+    {"type": "function", "function": {"name": "time", "parameters": EMPTY}},
+]
+
+
+class Letters:
+    """A vocabulary of bytes, and of special tokens."""
+
+    def __init__(self, specials: list[str]) -> None:
+        self.specials = {text: 256 + number for number, text in enumerate(dict.fromkeys([*specials, "<eos>"]))}
+        self.pieces = [*(bytes([one]) for one in range(256)), *(text.encode() for text in self.specials)]
+        self.special_ids = frozenset(self.specials.values())
+        self.eos = self.specials["<eos>"]
+
+    def encode_plain(self, text: str) -> list[int]:
+        return list(text.encode())
+
+    def ids(self, text: str) -> Iterator[int]:
+        """The ids of a text, special tokens included."""
+        while text:
+            special = next((one for one in self.specials if text.startswith(one)), "")
+            yield from [self.specials[special]] if special else text[0].encode()
+            text = text[len(special) or 1 :]
+
+
+def guide(letters: Letters, wanted: WantedCalls) -> Guide:
+    vocabulary = Vocabulary(letters, len(letters.pieces))
+    return vocabulary.guide(check(vocabulary, wanted.format()).grammar, (letters.eos,))
+
+
+def wanted(calls: str, **more: Any) -> WantedCalls:
+    more = {"thoughts": "think", "opened": False, "strict": ("weather", "time"), **more}
+    return WantedCalls(calls=calls, tools=tuple(map(json.dumps, TOOLS)), **more)
+
+
+def accepts(letters: Letters, what: WantedCalls, text: str) -> bool:
+    """True if a guide allows a text, id by id, and its end."""
+    following = guide(letters, what)
+    for token_id in letters.ids(text):
+        if token_id not in ids_of(following):
+            return False
+        following.take([token_id])
+    return letters.eos in ids_of(following)
+
+
+def drawn(letters: Letters, following: Guide, seed: int) -> str | None:
+    """A random text that a guide allows; None: it did not end soon."""
+    chance, text = random.Random(seed), b""
+    for _ in range(600):
+        allowed = ids_of(following)
+        if letters.eos in allowed and (len(allowed) == 1 or chance.random() < 0.6):
+            return text.decode()
+        plain = [one for one in allowed if one == 10 or 32 <= one < 127] or [one for one in allowed if one < 256]
+        marks = [one for one in allowed if one > 255 and one != letters.eos]
+        token_id = chance.choice(marks if marks and (not plain or chance.random() < 0.5) else sorted(plain))
+        text += letters.pieces[token_id]
+        following.take([token_id])
+    return None
+
+
+@pytest.mark.parametrize("special", [False, True])
+@pytest.mark.parametrize("calls", FORMATS)
+def test_answers_that_must_call_satisfy_their_schema(calls: str, special: bool) -> None:
+    letters = Letters([*CALLS[calls].all_marks, "<think>", "</think>"] if special else [])
+    seen = 0
+    for parallel in (False, True):
+        vocabulary = Vocabulary(letters, len(letters.pieces))
+        grammar = check(vocabulary, wanted(calls, required=True, parallel=parallel).format()).grammar
+        for seed in range(4):
+            text = drawn(letters, vocabulary.guide(grammar, (letters.eos,)), seed)
+            found = [] if text is None else parted(calls, text, "think", tools=TOOLS)
+            called = [part for part in found if isinstance(part, tuple)]
+            assert "".join(part for part in found if isinstance(part, str)).strip() == ""
+            assert text is None or (called if parallel else len(called) == 1)
+            for name, arguments in called:
+                jsonschema.validate(json.loads(arguments), SCHEMA if name == "weather" else EMPTY)
+            seen += len(called)
+    assert seen >= 2
+
+
+GOOD = '<tool_call>\n{"name": "time", "arguments": {}}\n</tool_call>'
+
+
+@pytest.mark.parametrize("specials", [[], ["<tool_call>", "</tool_call>"]])
+@pytest.mark.parametrize(
+    ("text", "optional", "one", "must"),
+    [
+        ("Hello < there.", True, True, False),
+        (GOOD, True, True, True),
+        (f"Well. {GOOD}", True, True, False),
+        (f"{GOOD}\n{GOOD}", True, False, False),
+        (f"{GOOD} and more", True, False, False),
+        (f"<think>So <tool</think>\n\n{GOOD}", True, True, True),
+        ("<tool_call>nonsense", False, False, False),
+        ('<tool_call>\n{"name": "other", "arguments": {}}\n</tool_call>', False, False, False),
+        ('<tool_call>\n{"name": "weather", "arguments": {"place": "Oslo"}}\n</tool_call>', False, False, False),
+        ("", True, True, False),
+    ],
+)
+def test_text_around_calls_is_free_where_none_must_come(
+    specials: list[str], text: str, optional: bool, one: bool, must: bool
+) -> None:
+    letters = Letters(specials)
+    assert accepts(letters, wanted("hermes"), text) is optional
+    assert accepts(letters, wanted("hermes", parallel=False), text) is one
+    assert accepts(letters, wanted("hermes", parallel=False, required=True), text) is must
+
+
+def test_an_open_thought_ends_before_calls() -> None:
+    letters = Letters([])
+    what = wanted("hermes", required=True, opened=True)
+    assert accepts(letters, what, f"so</think>\n{GOOD}")
+    assert not accepts(letters, what, GOOD)
+
+
+def test_named_functions_are_called_and_strict_ones_held() -> None:
+    letters = Letters([])
+    weather = '<tool_call>\n{"name": "weather", "arguments": {"anything": [1]}}\n</tool_call>'
+    assert accepts(letters, wanted("hermes", strict=()), weather)
+    assert not accepts(letters, wanted("hermes"), weather)
+    assert not accepts(letters, wanted("hermes", strict=(), names=("time",)), weather)
+
+
+@pytest.mark.parametrize(
+    ("calls", "parameters", "words"),
+    [
+        ("glm45", {"properties": {"a": {"type": "string", "pattern": "x+"}}}, "pattern cannot be enforced"),
+        ("pythonic", {"properties": {"a": {"type": "integer", "minimum": 1}}}, "minimum cannot be enforced"),
+        ("pythonic", {"properties": {"a": {"$ref": "#/$defs/none"}}, "minProperties": 1}, "minProperties cannot"),
+        ("hermes", {"properties": {"a": {"not": {}}}}, "not: list what is allowed"),
+        ("hermes", {"type": "object", "properties": {"a": {"$ref": "#/$defs/none"}}}, "cannot be compiled"),
+    ],
+)
+def test_what_cannot_be_enforced_is_refused_by_name(calls: str, parameters: Any, words: str) -> None:
+    tool = json.dumps({"function": {"name": "f", "parameters": parameters}})
+    what = WantedCalls(calls, "think", opened=False, tools=(tool,), strict=("f",))
+    with pytest.raises(InvalidArgument, match=words):
+        guide(Letters([]), what)
+
+
+def test_marks_that_are_special_tokens_are_only_those() -> None:
+    letters = Letters(["<tool_call>", "</tool_call>"])
+    following = guide(letters, wanted("hermes", required=True))
+    assert letters.specials["<tool_call>"] in ids_of(following)
+    following.take([letters.specials["<tool_call>"]])
+    assert not ids_of(following) & letters.special_ids
