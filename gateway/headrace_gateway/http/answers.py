@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 from headrace.types import AcceptedRequest
@@ -76,6 +76,7 @@ class Parting:
         tools: its tools.
         thoughts: part thoughts; else they stay in the text.
         prefix: of the ids of calls.
+        sequence: its number.
 
     Attributes:
         count: calls so far.
@@ -88,6 +89,7 @@ class Parting:
     tools: Tools
     thoughts: bool
     prefix: str
+    sequence: int = 0
     count: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -136,5 +138,7 @@ class Parting:
         return found
 
     def _new_id(self) -> str:
+        """Return an id, the same whichever gateway reads the answer, and how often."""
+        digest = sha256(f"{self.request.request_id}/{self.sequence}/{self.count}".encode()).hexdigest()
         length = _OWN_IDS.get(self._calls)
-        return f"{self.prefix}{uuid.uuid4().hex[:24]}" if length is None else uuid.uuid4().hex[:length]
+        return f"{self.prefix}{digest[:24]}" if length is None else digest[:length]

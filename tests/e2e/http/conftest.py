@@ -37,6 +37,14 @@ def client(gateway: HttpGateway) -> Iterator[openai.OpenAI]:
 
 
 @pytest.fixture
+def other(gateway: HttpGateway, engine: Server) -> Iterator[openai.OpenAI]:
+    """A client of another gateway in front of the same engine."""
+    with http_gateway({"e1": engine.address}) as second:
+        with openai.OpenAI(base_url=second.url, api_key="none", max_retries=0, timeout=LIMIT) as client:
+            yield client
+
+
+@pytest.fixture
 def grpc(gateway: HttpGateway) -> Iterator[Client]:
     """Headrace's client of the same gateway."""
     with Client(gateway.address) as client:

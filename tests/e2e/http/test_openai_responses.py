@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import openai
 import pytest
 from headrace import Client
 from openai.types.responses import Response
-from support.clocks.waiting import LIMIT, wait_until
+from support.clocks.waiting import wait_until
 from support.servers.gate import Gate
-from support.servers.http_servers import HttpGateway, http_gateway
-from support.servers.processes import Server
+from support.servers.http_servers import HttpGateway
 
 INPUT = "Hello world?"
 MORE: Any = {"seed": 6, "ignore_eos": True}
@@ -28,14 +26,6 @@ def over_grpc(grpc: Client, messages: Any, **config: Any) -> str:
 def text(grpc: Client) -> str:
     """What the model answers in 60 tokens."""
     return over_grpc(grpc, [{"role": "user", "content": INPUT}], max_new_tokens=60)
-
-
-@pytest.fixture
-def other(gateway: HttpGateway, engine: Server) -> Iterator[openai.OpenAI]:
-    """A client of another gateway in front of the same engine."""
-    with http_gateway({"e1": engine.address}) as second:
-        with openai.OpenAI(base_url=second.url, api_key="none", max_retries=0, timeout=LIMIT) as client:
-            yield client
 
 
 def created(client: openai.OpenAI, **more: Any) -> Response:
@@ -176,6 +166,13 @@ def test_a_conversation_goes_on(client: openai.OpenAI, grpc: Client, text: str) 
         ({"max_output_tokens": 0}, "max_output_tokens", openai.BadRequestError),
         ({"temperature": -1}, "temperature", openai.BadRequestError),
         ({"tools": [{"type": "web_search"}]}, "tools", openai.BadRequestError),
+        ({"tool_choice": "required"}, "tool_choice", openai.BadRequestError),
+        ({"max_tool_calls": 2}, "max_tool_calls", openai.BadRequestError),
+        (
+            {"input": [{"type": "function_call", "call_id": "x", "name": "f"}]},
+            "input[0].arguments",
+            openai.BadRequestError,
+        ),
         ({"reasoning": {"effort": "low"}}, "reasoning", openai.BadRequestError),
         ({"truncation": "auto"}, "truncation", openai.BadRequestError),
         ({"background": True, "store": False}, "store", openai.BadRequestError),

@@ -168,7 +168,7 @@ class _Answering:
     def __init__(self, exchange: Exchange, request: ChatRequest, queue: AsyncResultQueue, texts: TokenTexts) -> None:
         self._exchange, self._request, self._queue, self._texts = exchange, request, queue, texts
         self._tools = request.wanted_tools()
-        self._parting()  # It refuses tools that it cannot part.
+        self._parting(0)  # It refuses tools that it cannot part.
         self._id = f"chatcmpl-{queue.request_id}"
         self._created = int(time.time())
         self._headers = {"x-request-id": queue.request_id}
@@ -195,7 +195,7 @@ class _Answering:
         await self._exchange.answer(answer, headers=self._headers)
 
     def _choice(self, index: int, text: Text, logprobs: ChatLogprobs | None) -> Choice:
-        parted = self._parting().whole(text.text)
+        parted = self._parting(index).whole(text.text)
         calls = [ToolCall.of(part) for part in parted if isinstance(part, CallPart)]
         said = "".join(part for part in parted if isinstance(part, str))
         thought = "".join(part.text for part in parted if isinstance(part, Thought))
@@ -203,8 +203,8 @@ class _Answering:
         answer.reasoning_content = thought or msgspec.UNSET
         return Choice(index, answer, logprobs, _finish(text, called=bool(calls)))
 
-    def _parting(self) -> Parting:
-        return Parting(self._queue.request, self._tools, self._request.separate_reasoning, "call_")
+    def _parting(self, sequence: int) -> Parting:
+        return Parting(self._queue.request, self._tools, self._request.separate_reasoning, "call_", sequence)
 
     async def stream(self) -> None:
         """Answer as text comes."""
@@ -218,7 +218,7 @@ class _Answering:
         await self._exchange.end_events(b"data: [DONE]\n\n")
 
     async def _stream_one(self, index: int, queue: AsyncResultQueue) -> Text:
-        found, parting = Text(), self._parting()
+        found, parting = Text(), self._parting(index)
         async for elements in queue:
             found.count(elements)
             logprobs = None

@@ -8,31 +8,13 @@ import msgspec
 from headrace.types import AcceptedRequest, FinishReason
 
 from headrace_gateway.http.generation import Text
+from headrace_gateway.http.openai.responses.items import Item
 
 _PREFIX = "resp_"
 
 Status = Literal["queued", "in_progress", "completed", "incomplete", "cancelled", "failed"]
 
 _CUT = frozenset({FinishReason.MAX_LENGTH, FinishReason.DEADLINE, FinishReason.RESPONSE_FORMAT_LIMIT})
-
-
-class OutputText(msgspec.Struct):
-    """What the model says."""
-
-    text: str
-    annotations: list[Any] = []
-    logprobs: list[Any] = []
-    type: Literal["output_text"] = "output_text"
-
-
-class OutputMessage(msgspec.Struct):
-    """The message of a response."""
-
-    id: str
-    content: list[OutputText]
-    status: Literal["in_progress", "completed", "incomplete"]
-    role: Literal["assistant"] = "assistant"
-    type: Literal["message"] = "message"
 
 
 class InputDetails(msgspec.Struct):
@@ -78,7 +60,7 @@ class Response(msgspec.Struct, kw_only=True):
     created_at: float
     model: str
     status: Status
-    output: list[OutputMessage] = []
+    output: list[Item] = []
     usage: ResponseUsage | None = None
     incomplete_details: Incomplete | None = None
     error: ResponseError | None = None
@@ -90,32 +72,22 @@ class Response(msgspec.Struct, kw_only=True):
     max_output_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
-    parallel_tool_calls: bool = False
-    tool_choice: Literal["none"] = "none"
+    parallel_tool_calls: bool = True
+    tool_choice: Any = "auto"
     tools: list[Any] = []
     truncation: Literal["disabled"] = "disabled"
     object: Literal["response"] = "response"
 
-    @property
-    def item_id(self) -> str:
-        """Id of its message."""
-        return f"msg_{self.id.removeprefix(_PREFIX)}"
-
-    def ended(self, text: Text, whole: str, prompt_tokens: int) -> Response:
-        """Return it as it is when its text has ended."""
-        status: Status = "completed"
-        if text.finish in _CUT:
-            status = "incomplete"
-        elif text.finish is FinishReason.STOPPED:
-            status = "cancelled"
-        said = "completed" if status == "completed" else "incomplete"
+    def ended(self, text: Text, output: list[Item], prompt_tokens: int) -> Response:
+        """Return it as it is when it has ended."""
         usage = ResponseUsage(
             prompt_tokens, InputDetails(text.cached), text.tokens, OutputDetails(), prompt_tokens + text.tokens
         )
+        status = status_of(text)
         return msgspec.structs.replace(
             self,
             status=status,
-            output=[OutputMessage(self.item_id, [OutputText(whole)], said)],  # type: ignore[arg-type]
+            output=output,
             usage=usage,
             incomplete_details=Incomplete() if status == "incomplete" else None,
         )
@@ -123,6 +95,13 @@ class Response(msgspec.Struct, kw_only=True):
     def failed(self, message: str, code: str) -> Response:
         """Return it as it is when it has failed."""
         return msgspec.structs.replace(self, status="failed", error=ResponseError(message, code))
+
+
+def status_of(text: Text) -> Status:
+    """Return how a response ended whose text has."""
+    if text.finish in _CUT:
+        return "incomplete"
+    return "cancelled" if text.finish is FinishReason.STOPPED else "completed"
 
 
 def id_of(request_id: str) -> str:

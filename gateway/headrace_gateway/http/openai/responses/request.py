@@ -6,25 +6,22 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from headrace_gateway.http.answers import Tools
 from headrace_gateway.http.bodies import MAX_MESSAGES
 from headrace_gateway.http.failures import invalid
 from headrace_gateway.http.openai import fields
+from headrace_gateway.http.openai.responses.input import InputItem, messages_of
+from headrace_gateway.http.openai.responses.tools import Choice, FunctionTool, tools_of
 
 HARMLESS: dict[str, Any] = {name: None for name in fields.HARMLESS if name not in ("store", "metadata")} | {
     "service_tier": ("auto", "default"),
     "include": ([],),
-    "parallel_tool_calls": None,
-    "tools": ([],),
-    "tool_choice": ("auto", "none"),
     "truncation": ("disabled",),
 }
 """Values of fields that change nothing here; None: any value."""
 
-_NO_TOOLS = ": calls of tools are not parsed"
 REFUSED = {
-    "tools": _NO_TOOLS,
-    "tool_choice": _NO_TOOLS,
-    "max_tool_calls": _NO_TOOLS,
+    "max_tool_calls": ": all calls are the caller's own",
     "conversation": ": continue a stored response with previous_response_id",
     "context_management": "",
     "include": "",
@@ -38,32 +35,6 @@ REFUSED = {
 
 NAMES = fields.NAMES | {"max_new_tokens": "max_output_tokens", "response_format": "text.format", "messages": "input"}
 """What the API calls fields of the wire contract, where it has another name."""
-
-
-class Part(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A part of a message. Only texts are supported."""
-
-    type: str
-    text: str | None = None
-    annotations: list[Any] | None = None
-    logprobs: list[Any] | None = None
-    image_url: Any = None
-    file_id: Any = None
-    file_data: Any = None
-    filename: Any = None
-    detail: Any = None
-    input_audio: Any = None
-
-
-class Item(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A message, given or as a response had it."""
-
-    role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[Part]
-    type: Literal["message"] = "message"
-    id: str | None = None
-    status: str | None = None
-    phase: None = None
 
 
 class Format(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -92,10 +63,10 @@ class TextConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class ResponseRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A response to create. Those from `seed` on are Headrace's own."""
+    """A response to create. Those from `seed` to `chat_template_kwargs`, and `tool_parser`, are Headrace's own."""
 
     model: str
-    input: str | Annotated[list[Item], msgspec.Meta(max_length=MAX_MESSAGES)]
+    input: str | Annotated[list[InputItem], msgspec.Meta(max_length=MAX_MESSAGES)]
     instructions: str | None = None
     previous_response_id: str | None = None
     max_output_tokens: int | None = None
@@ -113,6 +84,14 @@ class ResponseRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     min_p: float | None = None
     ignore_eos: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    tools: list[FunctionTool] | None = None
+    tool_choice: Literal["auto", "none", "required"] | Choice | None = None
+    parallel_tool_calls: bool | None = None
+    tool_parser: str | None = None
+
+    def wanted_tools(self) -> Tools:
+        """Return the tools. Raises Failure: a choice that does not fit them."""
+        return tools_of(self.tools, self.tool_choice, self.parallel_tool_calls, self.tool_parser)
 
     @property
     def stored(self) -> bool:
@@ -120,15 +99,19 @@ class ResponseRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         return self.background or bool(self.store)
 
     def messages(self) -> list[dict[str, Any]]:
-        """Return the messages of the input. Raises Failure: a part is no text."""
+        """Return the messages of the input. Raises Failure: an item lacks a part, or has one that is no text."""
         if isinstance(self.input, str):
             return [{"role": "user", "content": self.input}]
-        return [_message(item, f"input[{number}]") for number, item in enumerate(self.input)]
+        return messages_of(self.input)
 
     def prompt(self, before: list[dict[str, Any]]) -> dict[str, Any]:
         """Return the prompt: instructions, the conversation before, and the input."""
         first = [] if self.instructions is None else [{"role": "system", "content": self.instructions}]
-        return {"messages": [*first, *before, *self.messages()], "template_variables": self.chat_template_kwargs}
+        return {
+            "messages": [*first, *before, *self.messages()],
+            "template_variables": self.chat_template_kwargs,
+            **self.wanted_tools().prompt(),
+        }
 
     def config(self) -> dict[str, Any]:
         """Return the generation config. Raises Failure: fields do not fit each other."""
@@ -146,17 +129,3 @@ class ResponseRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
             "ignore_eos": self.ignore_eos,
             "response_format": form,
         }
-
-
-def _message(item: Item, path: str) -> dict[str, Any]:
-    role = "system" if item.role == "developer" else item.role
-    if isinstance(item.content, str):
-        return {"role": role, "content": item.content}
-    parts = [_text(part, f"{path}.content[{number}]") for number, part in enumerate(item.content)]
-    return {"role": role, "content": "".join(parts)}
-
-
-def _text(part: Part, path: str) -> str:
-    if part.type not in ("input_text", "output_text", "text") or part.text is None:
-        raise invalid(path, f'of type "{part.type[:32]}" is not supported: only texts are', "unsupported_value")
-    return part.text

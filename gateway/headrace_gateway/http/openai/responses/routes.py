@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from http import HTTPStatus
+from itertools import chain
 from typing import Any, Literal
 
 import msgspec
@@ -11,14 +12,26 @@ from headrace.errors import HeadraceError
 from headrace.fields import Lease
 from headrace.types import RequestInfo
 
+from headrace_gateway.http.answers import Tools
 from headrace_gateway.http.bodies import struct_of, without_effect
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import Failure, failure_of, invalid
 from headrace_gateway.http.generation import Generations, Text
-from headrace_gateway.http.openai.responses.answer import Response, request_id_of, response_of
-from headrace_gateway.http.openai.responses.events import Events
+from headrace_gateway.http.openai.responses.answer import Response, request_id_of, response_of, status_of
+from headrace_gateway.http.openai.responses.events import Events, Whole
+from headrace_gateway.http.openai.responses.items import message_of
+from headrace_gateway.http.openai.responses.outline import OPENED, Outline
 from headrace_gateway.http.openai.responses.request import HARMLESS, NAMES, REFUSED, ResponseRequest
-from headrace_gateway.http.openai.responses.store import KEEP_SECONDS, Followed, Logged, Source, Store, pieces_of
+from headrace_gateway.http.openai.responses.store import (
+    KEEP_SECONDS,
+    Followed,
+    Logged,
+    Source,
+    Store,
+    ended,
+    parting_of,
+    pieces_of,
+)
 
 _LEASE: Lease = {"running": 0, "ended": KEEP_SECONDS}
 """A stored response runs and is kept whether or not a gateway reads it."""
@@ -54,7 +67,7 @@ class Responses:
                 await self._stored(exchange, request, prompt, config, len(msgspec.json.encode(body)))
                 return
             async with self._generations.started(request.model, prompt, config, NAMES) as queue:
-                passing = _Passing(queue, _begun(request, queue.request))
+                passing = _Passing(queue, _begun(request, queue.request), request.wanted_tools())
                 await _answer(exchange, request.stream, passing)
 
     async def retrieve(self, exchange: Exchange) -> None:
@@ -104,7 +117,7 @@ class Responses:
                 raise failure_of(error, NAMES) from None
             raise
         conversation = prompt["messages"][0 if request.instructions is None else 1 :]
-        followed = Followed(queue, _begun(request, queue.request), conversation)
+        followed = Followed(queue, _begun(request, queue.request), conversation, request.wanted_tools())
         self._store.add(followed, exchange.caller, size)
         if request.background and not request.stream:
             await exchange.answer(followed.response)
@@ -127,7 +140,7 @@ class Responses:
             raise Failure(HTTPStatus.NOT_FOUND, f"{field} {text}", "response_not_found", field)
         if not found.over or not (output := found.ended().output):
             raise invalid("previous_response_id", "names a response that has not ended well")
-        return [*found.messages, {"role": "assistant", "content": output[0].content[0].text}]
+        return [*found.messages, message_of(output)]
 
     async def _find(self, name: str) -> tuple[Source, bool]:
         """Return a stored response, and whether it runs.
@@ -153,10 +166,11 @@ class Responses:
 class _Passing:
     """A response that is not stored. A `Source` that is read once."""
 
-    def __init__(self, queue: Any, response: Response) -> None:
+    def __init__(self, queue: Any, response: Response, tools: Tools) -> None:
         self._queue, self.response, self.accepted, self.said = queue, response, queue.request, Text()
+        self.tools = tools
 
-    def pieces(self, first: int) -> Any:
+    def pieces(self) -> Any:
         """Yield all."""
         return pieces_of(self._queue, self.said)
 
@@ -170,23 +184,24 @@ async def _answer(exchange: Exchange, stream: bool, source: Source) -> None:
 
 async def _whole(source: Source) -> Response:
     """Return a response once it has ended."""
-    text = "".join([piece.text async for piece in source.pieces(0)])
-    return source.response.ended(source.said, text, source.accepted.prompt_token_count)
+    return ended(source, "".join([piece async for piece in source.pieces()]))
 
 
 async def _stream(exchange: Exchange, source: Source, after: int = -1) -> None:
     """Send the events of a response after one. The last ones have the whole text, also what came before."""
-    events = Events(exchange, source.response, after)
+    events, parting, outline = Events(exchange, after), parting_of(source), Outline(source.accepted.request_id)
     await exchange.begin_events({"x-request-id": source.accepted.request_id})
-    await events.begin()
-    text: list[str] = []
-    async for piece in source.pieces(events.first_token):
-        text.append(piece.text)
-        await events.text(piece.upto, piece.text, held=piece.held)
-    if events.first_token:
-        text = [piece.text async for piece in source.pieces(0)]
-    ended = source.response.ended(source.said, "".join(text), source.accepted.prompt_token_count)
-    await events.end(source.said.tokens, ended)
+    await events.send(Whole("response.created", 0, source.response))
+    await events.send(Whole("response.in_progress", OPENED, source.response))
+    async for piece in source.pieces():
+        for event in outline.feed(parting.feed(piece)):
+            await events.send(event)
+    complete = status_of(source.said) == "completed"
+    for event in chain(outline.feed(parting.end()), outline.end(complete=complete)):
+        await events.send(event)
+    response = source.response.ended(source.said, outline.items, source.accepted.prompt_token_count)
+    kind: Any = f"response.{response.status}"
+    await events.send(Whole(kind, outline.number + 1, response))
     await exchange.end_events()
 
 
@@ -199,6 +214,9 @@ def _begun(request: ResponseRequest, accepted: Any) -> Response:
         instructions=request.instructions,
         metadata=request.metadata or {},
         previous_response_id=request.previous_response_id,
+        tools=msgspec.to_builtins(request.tools or []),
+        tool_choice=msgspec.to_builtins(request.tool_choice or "auto"),
+        parallel_tool_calls=request.parallel_tool_calls is not False,
     )
 
 

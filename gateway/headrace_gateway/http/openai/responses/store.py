@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from headrace import AsyncClient, AsyncResultQueue
 from headrace.errors import HeadraceError
@@ -16,10 +16,12 @@ from headrace_proto.pure.shares import Shares
 from headrace_gateway import status
 from headrace_gateway.access import callers
 from headrace_gateway.faults import defect
+from headrace_gateway.http.answers import Parting, Tools
 from headrace_gateway.http.callers import Caller
-from headrace_gateway.http.failures import Failure, failure_of, invalid, refusal_of
+from headrace_gateway.http.failures import Failure, failure_of, refusal_of
 from headrace_gateway.http.generation import Text
-from headrace_gateway.http.openai.responses.answer import Response
+from headrace_gateway.http.openai.responses.answer import Response, status_of
+from headrace_gateway.http.openai.responses.outline import Outline
 from headrace_gateway.http.openai.responses.request import NAMES
 
 KEEP_SECONDS = 600.0
@@ -32,14 +34,6 @@ _FLAT = 64 << 10
 """Bytes that a response counts for, beside its body."""
 
 
-class Piece(NamedTuple):
-    """A part of a text: of the tokens up to a position, or, `held`, held back until the end."""
-
-    upto: int
-    text: str
-    held: bool
-
-
 class Source(Protocol):
     """Where a response is read from."""
 
@@ -49,18 +43,33 @@ class Source(Protocol):
     """Its request."""
     said: Text
     """What was read, and once all is, how it ended."""
+    tools: Tools
+    """Its tools, as far as they are known here."""
 
-    def pieces(self, first: int) -> AsyncIterator[Piece]:
-        """Yield what there is from a position on, and what comes, to the end. Raises Failure."""
+    def pieces(self) -> AsyncIterator[str]:
+        """Yield the text that there is, and what comes, to the end. Raises Failure."""
 
 
-async def pieces_of(queue: AsyncResultQueue, said: Text) -> AsyncIterator[Piece]:
+def parting_of(source: Source) -> Parting:
+    """Return what parts the text of a response."""
+    return Parting(source.accepted, source.tools, thoughts=True, prefix="call_")
+
+
+def ended(source: Source, text: str) -> Response:
+    """Return a response as it is after its end, with its whole text."""
+    outline, parting = Outline(source.accepted.request_id), parting_of(source)
+    complete = status_of(source.said) == "completed"
+    for _ in (*outline.feed(parting.whole(text)), *outline.end(complete=complete)):
+        pass
+    return source.response.ended(source.said, outline.items, source.accepted.prompt_token_count)
+
+
+async def pieces_of(queue: AsyncResultQueue, said: Text) -> AsyncIterator[str]:
     """Read a queue to its end. Raises Failure."""
     try:
         async for elements in queue:
             said.count(elements)
-            count = len(elements.ids_from_generate)
-            yield Piece(elements.position + count, elements.text, not count)
+            yield elements.text
         said.ended(queue)
     except HeadraceError as error:
         raise failure_of(error, NAMES) from None
@@ -73,16 +82,19 @@ class Followed:
         queue: its queue.
         response: the response as it began.
         messages: its conversation.
+        tools: its tools.
 
     Attributes:
         messages: the conversation, for the next response of it.
         task: reads it.
     """
 
-    def __init__(self, queue: AsyncResultQueue, response: Response, messages: list[dict[str, Any]]) -> None:
-        self.response, self.accepted, self.messages = response, queue.request, messages
+    def __init__(
+        self, queue: AsyncResultQueue, response: Response, messages: list[dict[str, Any]], tools: Tools
+    ) -> None:
+        self.response, self.accepted, self.messages, self.tools = response, queue.request, messages, tools
         self.said = Text()
-        self._found: list[Piece] = []
+        self._found: list[str] = []
         self._failure: Failure | None = None
         self._news = asyncio.Event()
         self.task = asyncio.create_task(self._follow(queue), name="headrace-http-response")
@@ -96,19 +108,14 @@ class Followed:
         """Return the response as it is after its end."""
         if self._failure is not None:
             return self.response.failed(self._failure.message, self._failure.reason)
-        text = "".join(piece.text for piece in self._found)
-        return self.response.ended(self.said, text, self.accepted.prompt_token_count)
+        return ended(self, "".join(self._found))
 
-    async def pieces(self, first: int) -> AsyncIterator[Piece]:
-        """Yield what there is from a position on, and what comes."""
+    async def pieces(self) -> AsyncIterator[str]:
+        """Yield the text that there is, and what comes."""
         number = 0
         while True:
             while number < len(self._found):
-                piece, before = self._found[number], self._found[number - 1].upto if number else 0
-                if before < first < piece.upto:
-                    raise invalid("starting_after", "is no number of an event of this response")
-                if before >= first:
-                    yield piece
+                yield self._found[number]
                 number += 1
             if self._failure is not None:
                 raise self._failure
@@ -136,7 +143,7 @@ class Followed:
 
 
 class Logged:
-    """A response that another gateway started, read from its log.
+    """A response that another gateway started, read from its log. Its tools are not known here: see docs/http.md.
 
     Args:
         client: reads it.
@@ -146,15 +153,15 @@ class Logged:
 
     def __init__(self, client: AsyncClient, info: RequestInfo, response: Response) -> None:
         self.response, self.accepted, self.said = response, info.request, Text()
-        self._client, self._handle = client, info.handle
+        self._client, self._handle, self.tools = client, info.handle, Tools()
 
-    async def pieces(self, first: int) -> AsyncIterator[Piece]:
-        """Yield what there is from a position on, and what comes."""
+    async def pieces(self) -> AsyncIterator[str]:
+        """Yield the text that there is, and what comes."""
         try:
-            queue = await self._client.open_queue(self._handle, from_position=first)
+            queue = await self._client.open_queue(self._handle, from_position=0)
         except HeadraceError as error:
             raise failure_of(error, NAMES) from None
-        self.said = Text(tokens=first)
+        self.said = Text()
         async for piece in pieces_of(queue, self.said):
             yield piece
 
