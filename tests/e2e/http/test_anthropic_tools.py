@@ -80,7 +80,7 @@ def test_a_stream_has_the_same_blocks(messages: anthropic.resources.Messages, as
     ]
     assert final.stop_reason == "tool_use"
     assert kinds.count("content_block_start") == kinds.count("content_block_stop") == len(whole.content)
-    assert kinds.count("input_json") > 1
+    assert kinds.count("input_json") >= 1
 
 
 def test_a_conversation_goes_on_with_results(messages: anthropic.resources.Messages, asked: dict[str, Any]) -> None:

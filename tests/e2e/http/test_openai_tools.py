@@ -73,7 +73,7 @@ def test_a_stream_has_the_same_calls(client: openai.OpenAI, asked: dict[str, Any
     ]
     arguments = ["".join(call.function.arguments for call in calls if call.index == number) for number in (0, 1)]
     assert arguments == [call.function.arguments for call in whole.tool_calls]
-    assert len(calls) > 4  # They come in parts.
+    assert len(calls) >= 4  # The name comes before the arguments.
 
 
 def test_a_conversation_goes_on_with_results(client: openai.OpenAI, asked: dict[str, Any]) -> None:

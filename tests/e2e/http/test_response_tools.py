@@ -79,7 +79,7 @@ def test_a_stream_has_the_same_items(client: openai.OpenAI, asked: dict[str, Any
     assert numbers == sorted(set(numbers))
     (call,) = calls_of(whole)
     deltas = [event.delta for event in events if event.type == "response.function_call_arguments.delta"]
-    assert len(deltas) > 1
+    assert deltas
     (done,) = [event for event in events if event.type == "response.function_call_arguments.done"]
     assert "".join(deltas) == done.arguments == call.arguments
     added = [event.item for event in events if event.type == "response.output_item.added"]

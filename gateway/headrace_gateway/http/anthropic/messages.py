@@ -11,7 +11,7 @@ from headrace.types import FinishReason
 from headrace_proto.pure.answers.json_text import object_in
 from headrace_proto.pure.answers.pieces import Thought
 
-from headrace_gateway.http.answers import CallPart, Part, Parting
+from headrace_gateway.http.answers.parting import CallPart, Part, Parting
 from headrace_gateway.http.anthropic.events import (
     BlockDelta,
     BlockStart,

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from headrace_gateway.http.answers import Tools
+from headrace_gateway.http.answers.tools import Tools
 from headrace_gateway.http.anthropic.tools import Tool, ToolChoice, tools_of
 from headrace_gateway.http.anthropic.turns import Block, Turn, messages_of, texts_of
 from headrace_gateway.http.bodies import MAX_MESSAGES

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from headrace_gateway.http.answers import Tools
+from headrace_gateway.http.answers.tools import Tools
 from headrace_gateway.http.failures import invalid
 
 _MODES = {"auto": "auto", "any": "required", "tool": "required", "none": "none"}

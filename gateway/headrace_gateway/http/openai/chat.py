@@ -10,7 +10,8 @@ import msgspec
 from headrace import AsyncResultQueue
 from headrace_proto.pure.answers.pieces import Thought
 
-from headrace_gateway.http.answers import CallPart, Part, Parting, Tools
+from headrace_gateway.http.answers.parting import CallPart, Part, Parting
+from headrace_gateway.http.answers.tools import Tools
 from headrace_gateway.http.bodies import MAX_MESSAGES
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import invalid

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from headrace_gateway.http.answers import CallPart, Tools
+from headrace_gateway.http.answers.parting import CallPart
+from headrace_gateway.http.answers.tools import Tools
 from headrace_gateway.http.failures import invalid
 
 MAX_NAMES = 16_384

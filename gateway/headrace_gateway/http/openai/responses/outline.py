@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from headrace_proto.pure.answers.pieces import Thought
 
-from headrace_gateway.http.answers import CallPart, Part
+from headrace_gateway.http.answers.parting import CallPart, Part
 from headrace_gateway.http.openai.responses.events import (
     ArgumentsDelta,
     ArgumentsDone,

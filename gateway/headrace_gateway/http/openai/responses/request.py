@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from headrace_gateway.http.answers import Tools
+from headrace_gateway.http.answers.tools import Tools
 from headrace_gateway.http.bodies import MAX_MESSAGES
 from headrace_gateway.http.failures import invalid
 from headrace_gateway.http.openai import fields

@@ -12,7 +12,7 @@ from headrace.errors import HeadraceError
 from headrace.fields import Lease
 from headrace.types import RequestInfo
 
-from headrace_gateway.http.answers import Tools
+from headrace_gateway.http.answers.tools import Tools
 from headrace_gateway.http.bodies import struct_of, without_effect
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import Failure, failure_of, invalid

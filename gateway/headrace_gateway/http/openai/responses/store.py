@@ -16,7 +16,8 @@ from headrace_proto.pure.shares import Shares
 from headrace_gateway import status
 from headrace_gateway.access import callers
 from headrace_gateway.faults import defect
-from headrace_gateway.http.answers import Parting, Tools
+from headrace_gateway.http.answers.parting import Parting
+from headrace_gateway.http.answers.tools import Tools
 from headrace_gateway.http.callers import Caller
 from headrace_gateway.http.failures import Failure, failure_of, refusal_of
 from headrace_gateway.http.generation import Text

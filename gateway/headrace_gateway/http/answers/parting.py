@@ -1,49 +1,19 @@
-"""Answers of chats, parted into calls of tools, thoughts and text, for every API; and which calls are wanted."""
+"""Parts the text of an answer, and numbers its calls."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any
 
 from headrace.types import AcceptedRequest
 from headrace_proto.pure.answers.formats import CALLS, machine_of
 from headrace_proto.pure.answers.pieces import Arguments, CallBegin, Piece, Thought
 
+from headrace_gateway.http.answers.tools import Tools
 from headrace_gateway.http.failures import invalid
 
 _OWN_IDS = {"mistral": 9}
 """Lengths of the ids of calls where templates take no others."""
-
-
-@dataclass(frozen=True)
-class Tools:
-    """The tools of a request, and which of them the model calls.
-
-    Attributes:
-        given: the tools, as templates take them.
-        mode: "auto", "none" or "required".
-        names: the only ones that may be called; empty: all.
-        parallel: an answer may have several calls.
-        strict: names of those whose arguments are enforced.
-        format: how calls are written; None: as the template shows.
-    """
-
-    given: Sequence[Mapping[str, Any]] = ()
-    mode: str = "auto"
-    names: Sequence[str] = ()
-    parallel: bool = True
-    strict: Sequence[str] = ()
-    format: str | None = None
-
-    def prompt(self) -> dict[str, Any]:
-        """Return what the client is given of them."""
-        found: dict[str, Any] = {"keep_marks": True, "tool_format": self.format}
-        if not self.given or self.mode == "none":
-            return found
-        choice = {"mode": self.mode, "names": self.names, "parallel": self.parallel, "strict": self.strict}
-        return found | {"tools": self.given, "tool_choice": choice}
 
 
 @dataclass
