@@ -76,15 +76,15 @@ class Engine(ModelCalls):
     def _usage_of(self, owner: str) -> Usage:
         """Return what an owner uses."""
         waiting = sum(model.outputs.queue.requests_of(owner) for model in self._models.all())
-        return self._registry.budget.books.find(owner).now(waiting)
+        return self._registry.budget.counts.find(owner).now(waiting)
 
     def _usage_since(self, version: int) -> tuple[list[Usage], int]:
         """Return what owners use whose use may have changed since a version, and the new version.
 
         Requests without an owner are not counted: they have no API key.
         """
-        books, newest = self._registry.budget.books.changed(version)
-        return [self._usage_of(book.owner) for book in books if book.owner], newest
+        counts, newest = self._registry.budget.counts.changed(version)
+        return [self._usage_of(counted.owner) for counted in counts if counted.owner], newest
 
     def watch_cache(self, model_name: str) -> CacheWatch:
         """Return what tells the blocks in a model's prefix cache, and their changes."""

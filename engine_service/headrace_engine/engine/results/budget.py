@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from headrace_engine.engine.results.result_log import ResultLog
 from headrace_engine.engine.results.token_details import NOTHING, DetailOptions
-from headrace_engine.engine.results.usage import OwnerBooks
+from headrace_engine.engine.results.usage import UsageCounts
 from headrace_engine.errors import InvalidArgument, ResourceExhausted, quoted
 
 TOKEN_BYTES = 128
@@ -139,31 +139,33 @@ class PayloadReservation:
     Args:
         running: number of sequences that have not ended.
         ended_bytes: bytes that stay reserved until the request is released.
-        owner: the owner of the request, in whose book it counts.
+        owner: the owner of the request, in whose counts it is.
     """
 
-    def __init__(self, reservation: Reservation, running: int, ended_bytes: int, books: OwnerBooks, owner: str) -> None:
+    def __init__(
+        self, reservation: Reservation, running: int, ended_bytes: int, counts: UsageCounts, owner: str
+    ) -> None:
         self._reservation, self._running, self._ended_bytes = reservation, running, ended_bytes
-        self._books, self._owner = books, owner
-        books.add_request(owner, 1)
+        self._counts, self._owner = counts, owner
+        counts.add_request(owner, 1)
 
     def sequence_begins(self, log: ResultLog) -> None:
         """Count the tokens of a sequence."""
-        self._books.changing(self._owner).begin(log)
+        self._counts.changing(self._owner).begin(log)
 
     def sequence_ended(self, log: ResultLog) -> None:
         """Count an ended sequence."""
-        self._books.changing(self._owner).end(log)
+        self._counts.changing(self._owner).end(log)
         self._running -= 1
         if not self._running:
-            self._books.add_request(self._owner, -1)
+            self._counts.add_request(self._owner, -1)
             self._reservation.shrink(self._ended_bytes)
 
     def give_back(self) -> None:
         """Give all of it back when the request is released. Idempotent."""
         if self._running > 0:
             self._running = 0
-            self._books.add_request(self._owner, -1)
+            self._counts.add_request(self._owner, -1)
         self._reservation.give_back()
 
 
@@ -186,11 +188,11 @@ class ResultBudget:
     """Reserved bytes by owner and model.
 
     Attributes:
-        books: what each owner uses.
+        counts: what each owner uses.
     """
 
     def __init__(self) -> None:
-        self.books = OwnerBooks()
+        self.counts = UsageCounts()
         self._taken: defaultdict[Tenant, int] = defaultdict(int)
 
     def taken(self, tenant: Tenant) -> int:
@@ -223,13 +225,13 @@ class ResultBudget:
         log_size = log_bytes(need.tokens, need.options)
         logs = [Reservation(self, tenant, log_size, need.options) for _ in range(need.count)]
         held = Reservation(self, tenant, need.payload)
-        payload = PayloadReservation(held, need.count, need.payload_ended, self.books, tenant[0])
+        payload = PayloadReservation(held, need.count, need.payload_ended, self.counts, tenant[0])
         return Reservations(logs, Reservation(self, tenant, need.prompt_bytes), payload)
 
     def change(self, tenant: Tenant, size: int) -> None:
         """Add to the reserved bytes; negative sizes free them."""
         self._taken[tenant] += size
         if size:
-            self.books.changing(tenant[0]).bytes += size
+            self.counts.changing(tenant[0]).bytes += size
         if not self._taken[tenant]:
             del self._taken[tenant]

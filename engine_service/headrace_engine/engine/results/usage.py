@@ -32,7 +32,7 @@ class Usage:
     sampled_tokens: int = 0
 
 
-class OwnerBook:
+class OwnerCounts:
     """The counts of one owner. Tokens of a running sequence are those in its log, so that a step counts nothing.
 
     Attributes:
@@ -65,55 +65,55 @@ class OwnerBook:
         return Usage(self.owner, self.requests, waiting, self.bytes, self.prompt_tokens, sampled)
 
 
-class OwnerBooks:
+class UsageCounts:
     """The counts of all owners, in the order of their last change."""
 
     def __init__(self) -> None:
-        self._books: OrderedDict[str, OwnerBook] = OrderedDict()
-        self._busy: dict[str, OwnerBook] = {}
+        self._counts: OrderedDict[str, OwnerCounts] = OrderedDict()
+        self._busy: dict[str, OwnerCounts] = {}
         self._version = 0
 
-    def changing(self, owner: str) -> OwnerBook:
-        """Return the book of an owner, to be changed."""
-        book = self._books.get(owner)
-        if book is None:
-            book = self._books[owner] = OwnerBook(owner)
+    def changing(self, owner: str) -> OwnerCounts:
+        """Return the counts of an owner, to be changed."""
+        counted = self._counts.get(owner)
+        if counted is None:
+            counted = self._counts[owner] = OwnerCounts(owner)
             self._forget_quiet()
-        self._books.move_to_end(owner)
+        self._counts.move_to_end(owner)
         self._version += 1
-        book.version = self._version
-        return book
+        counted.version = self._version
+        return counted
 
     def add_request(self, owner: str, change: int) -> None:
         """Count a request that begins (1), or has ended (-1)."""
-        book = self.changing(owner)
-        book.requests += change
-        if book.requests:
-            self._busy[owner] = book
+        counted = self.changing(owner)
+        counted.requests += change
+        if counted.requests:
+            self._busy[owner] = counted
         else:
             self._busy.pop(owner, None)
 
-    def find(self, owner: str) -> OwnerBook:
-        """Return the book of an owner, to be read."""
-        return self._books.get(owner) or OwnerBook(owner)
+    def find(self, owner: str) -> OwnerCounts:
+        """Return the counts of an owner, to be read."""
+        return self._counts.get(owner) or OwnerCounts(owner)
 
-    def changed(self, since: int) -> tuple[list[OwnerBook], int]:
-        """Return the books that have changed, or may have: those with requests; and the number of the last change."""
+    def changed(self, since: int) -> tuple[list[OwnerCounts], int]:
+        """Return the counts that have changed, or may have: those with requests; and the number of the last change."""
         found = dict(self._busy)
-        for book in self._newest():
-            if book.version <= since:
+        for counted in self._newest():
+            if counted.version <= since:
                 break
-            found[book.owner] = book
+            found[counted.owner] = counted
         return list(found.values()), self._version
 
-    def _newest(self) -> Iterator[OwnerBook]:
-        return reversed(self._books.values())
+    def _newest(self) -> Iterator[OwnerCounts]:
+        return reversed(self._counts.values())
 
     def _forget_quiet(self) -> None:
-        if len(self._books) > _REMEMBERED:
-            oldest = next(iter(self._books.values()))
+        if len(self._counts) > _REMEMBERED:
+            oldest = next(iter(self._counts.values()))
             if not oldest.requests and not oldest.bytes:
-                del self._books[oldest.owner]
+                del self._counts[oldest.owner]
 
 
 def _computed(log: ResultLog) -> int:
