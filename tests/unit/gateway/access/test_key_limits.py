@@ -43,7 +43,7 @@ async def test_tokens_are_charged_as_they_are_used(engine, keyed: Keyed) -> None
     await report(front, engine, "team", prompt_tokens=100, sampled_tokens=1100)
     refused = await failing(start(front, auth))
     assert refused.reported == (grpc.StatusCode.RESOURCE_EXHAUSTED, "RATE_LIMITED")
-    assert 50 < refused.retry_seconds <= 61
+    assert 0 < refused.retry_seconds <= 61
     assert refused.message.startswith('API key "web" has used up its 600 tokens a minute: try again in')
     await start(front, other)
 
