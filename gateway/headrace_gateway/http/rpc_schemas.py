@@ -7,10 +7,12 @@ from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-_INTEGER: dict[str, Any] = {"type": "integer"}
+_INTEGER: dict[str, Any] = {"type": ["integer", "string"]}
 _LONG: dict[str, Any] = {"type": ["string", "integer"], "format": "int64"}
 _NUMBER: dict[str, Any] = {"type": ["number", "string"]}
 """Numbers that JSON does not have are the texts "NaN", "Infinity" and "-Infinity"."""
+
+_UNSET: dict[str, Any] = {"type": "null"}
 
 _TYPES: dict[int, dict[str, Any]] = {
     FieldDescriptor.TYPE_DOUBLE: _NUMBER,
@@ -49,7 +51,7 @@ def schemas_of(messages: Iterable[Descriptor], reference: Callable[[str], str]) 
         if message.full_name in _WELL_KNOWN:
             found[message.full_name] = _WELL_KNOWN[message.full_name]
             continue
-        properties = {field.json_name: _field(field, reference) for field in message.fields}
+        properties = {field.json_name: {"anyOf": [_field(field, reference), _UNSET]} for field in message.fields}
         found[message.full_name] = {"type": "object", "properties": properties, "additionalProperties": False}
         waiting += [held for field in message.fields if (held := _held(field)) is not None]
     return found
@@ -66,7 +68,8 @@ def _value(field: FieldDescriptor, reference: Callable[[str], str]) -> dict[str,
     if field.message_type is not None:
         return {"$ref": reference(field.message_type.full_name)}
     if field.enum_type is not None:
-        return {"type": "string", "enum": [value.name for value in field.enum_type.values]}
+        names = [value.name for value in field.enum_type.values]
+        return {"anyOf": [{"type": "string", "enum": names}, {"type": "integer"}]}
     return _TYPES.get(field.type, _INTEGER)
 
 

@@ -82,7 +82,7 @@ def test_messages_of_the_contract_are_described(described: Any) -> None:
     jsonschema.validate(body, schema)
     for wrong in (
         body | {"colour": 1},
-        body | {"tokenIds": {"ids": ["a"]}},
+        body | {"tokenIds": {"ids": [{}]}},
         body | {"config": {"lease": {"running": 3}}},
     ):
         with pytest.raises(jsonschema.ValidationError):
