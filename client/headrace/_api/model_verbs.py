@@ -146,7 +146,8 @@ class ModelVerbs(ServerCalls):
         Args:
             model: name of the model.
             name: name of the adapter in all later calls.
-            path: directory that PEFT wrote, on the engine's host, inside one of its model roots or relative to one.
+            path: directory that PEFT wrote, or GGUF file with an adapter, on the engine's host, inside one of its model
+                roots or relative to one.
             engine_ids: engines to load it on; () = all that have the model.
             timeout: seconds to wait; None: without limit.
 

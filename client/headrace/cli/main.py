@@ -131,7 +131,7 @@ def _parser() -> argparse.ArgumentParser:
     adapters.epilog = cli_adapters.COLUMNS
     load = _about_model(commands, "load-adapter", cli_adapters.load, "load a LoRA adapter for an installed model")
     load.add_argument("adapter", help="its name in lora_name")
-    load.add_argument("path", help="directory that PEFT wrote, on the engine's host")
+    load.add_argument("path", help="directory that PEFT wrote, or GGUF file, on the engine's host")
     unload = _about_model(commands, "unload-adapter", cli_adapters.unload, "unload an adapter that no request uses")
     unload.add_argument("adapter", help="its name")
 

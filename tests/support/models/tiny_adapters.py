@@ -8,10 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from headrace_engine.commands import AdapterPlan
 from headrace_engine.models.adapters.adapter import content_digest
 from headrace_engine.models.adapters.opening import open_adapter
 from headrace_engine.models.spec import DecoderSpec
+
+from support.models.json_files import read_json
+from support.models.tiny_gguf import ARCHITECTURES, add_key, file_tensor_name, interleaved
 
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 WIDE = 0.05
@@ -44,6 +48,34 @@ def make_tiny_adapter(
     if edit is not None:
         edit(changed)
     changed.save_pretrained(path)
+    return Path(path)
+
+
+def as_gguf(path: Path | str, adapter: Path, model: Path, **metadata: Any) -> Path:
+    """Write an adapter of PEFT as GGUF file `path`, in the layout of llama.cpp's converter.
+
+    Args:
+        metadata: keys that replace those of the adapter, with "_" for "."; None takes one away.
+    """
+    import gguf
+    from safetensors.numpy import load_file
+
+    config, settings = read_json(model / "config.json"), read_json(adapter / "adapter_config.json")
+    architecture = ARCHITECTURES[config["model_type"]]
+    writer = gguf.GGUFWriter(path, architecture)
+    keys = {"general.type": "adapter", "adapter.type": "lora", "adapter.lora.alpha": float(settings["lora_alpha"])}
+    for key, value in {**keys, **{name.replace("_", "."): value for name, value in metadata.items()}}.items():
+        if value is not None:
+            add_key(writer, key, value)
+    for name, data in load_file(adapter / "adapter_model.safetensors").items():
+        module, side = name.removeprefix("base_model.model.").removesuffix(".weight").rsplit(".lora_", 1)
+        target = file_tensor_name(f"{module}.weight", architecture, config["num_hidden_layers"])
+        moved = interleaved(module + ".", data, config, architecture) if side == "B" else data
+        writer.add_tensor(f"{target}.lora_{side.lower()}", np.ascontiguousarray(moved))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
     return Path(path)
 
 

@@ -86,7 +86,7 @@ def write_gguf(
     pairs = {**_model_keys(architecture, config), **_tokenizer_keys(pre, config["vocab_size"]), **replaced}
     for key, value in pairs.items():
         if value is not None:
-            _add(writer, key, value)
+            add_key(writer, key, value)
     extra = {**_rope_freqs(config), **(extra_tensors or {})}
     for name, data in [*_tensors(source, config, architecture), *extra.items()]:
         _add_tensor(writer, name, data, gguf.GGMLQuantizationType[quant])
@@ -200,7 +200,8 @@ def _tokenizer_keys(pre: str, vocab_size: int) -> dict[str, Any]:
     }
 
 
-def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
+def add_key(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
+    """Add metadata, of a type by the value's."""
     if isinstance(value, bool):
         writer.add_bool(key, value)
     elif isinstance(value, int):
@@ -216,15 +217,26 @@ def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
 def _tensors(source: Path, config: Mapping[str, Any], architecture: str) -> Iterator[tuple[str, Array]]:
     from safetensors.numpy import load_file
 
-    (kind,) = [kind for kind, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture]
-    names = gguf.get_tensor_name_map(kind, config["num_hidden_layers"])
     for file in sorted(source.glob("*.safetensors")):
         for name, data in _stacked(load_file(file)):
-            target = name if name.startswith("blk.") else names.get_name(name, try_suffixes=(".weight", ".bias"))
-            assert target is not None, name
+            layers = config["num_hidden_layers"]
+            target = name if name.startswith("blk.") else file_tensor_name(name, architecture, layers)
             if architecture.startswith("gemma") and target.endswith("norm.weight"):
                 data = data + 1
-            yield target, _interleave(name, data, config) if architecture in _INTERLEAVED else data
+            yield target, interleaved(name, data, config, architecture)
+
+
+def file_tensor_name(name: str, architecture: str, layers: int) -> str:
+    """Return the name in GGUF files of a tensor of Hugging Face files."""
+    (kind,) = [kind for kind, known in gguf.MODEL_ARCH_NAMES.items() if known == architecture]
+    found = gguf.get_tensor_name_map(kind, layers).get_name(name, try_suffixes=(".weight", ".bias"))
+    assert found is not None, name
+    return found
+
+
+def interleaved(name: str, data: Array, config: Mapping[str, Any], architecture: str) -> Array:
+    """Return rows of queries and keys as files of an architecture have them, and others as they are."""
+    return _interleave(name, data, config) if architecture in _INTERLEAVED else data
 
 
 def _stacked(tensors: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:

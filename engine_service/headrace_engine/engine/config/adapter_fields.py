@@ -47,7 +47,7 @@ def check_adapter(adapter: Adapter, prefix: str) -> None:
         allowed = 'allowed: 1 to 128 of letters, digits, ".", "_", "-", "/", ":"'
         raise InvalidArgument.field(f"{prefix}name", f"= {adapter.name!r} is not a valid name; {allowed}")
     if not adapter.path:
-        raise InvalidArgument.field(f"{prefix}path", "is not set: give a directory that PEFT wrote")
+        raise InvalidArgument.field(f"{prefix}path", "is not set: give a directory that PEFT wrote, or a GGUF file")
 
 
 def room_for(config: RuntimeConfig, ranks: Collection[int]) -> tuple[int, int]:
