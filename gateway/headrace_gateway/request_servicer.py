@@ -79,7 +79,7 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
             if holder is None:
                 key = f"{request.request_id}/{request.handover}" if may_be_known else ""
                 names = names_of(request.config)
-                return await self._router.place(request.model_name, begin, key, names, prompt)
+                return await self._router.place(request.model_name, begin, key, names, prompt, request.config.lora_name)
             with holder.load.placing():
                 return await begin(holder)
 
@@ -95,7 +95,9 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
 
         processors = names_of(request.config)
         prompt = pieces(request)
-        stream, first = await self._router.place(request.model_name, begin, processors=processors, prompt=prompt)
+        stream, first = await self._router.place(
+            request.model_name, begin, processors=processors, prompt=prompt, adapter=request.config.lora_name
+        )
         async with aclosing(stream):
             await self._pass_on(first, stream, context)
 

@@ -26,6 +26,7 @@ from headrace_gateway import API_VERSION, status
 from headrace_gateway.engine_security import EngineSecurity
 from headrace_gateway.engines.breaker import Breaker
 from headrace_gateway.engines.cached_blocks import CachedBlocks
+from headrace_gateway.engines.lacked_adapters import LackedAdapters
 from headrace_gateway.engines.liveness import LOST_SECONDS, Liveness
 from headrace_gateway.engines.load import EngineLoad
 from headrace_gateway.engines.prefixes import Prefixes
@@ -67,6 +68,7 @@ class Engine:
         breaker: passes over it while it fails what it is given.
         prefixes: beginnings of prompts that were sent there.
         cached: the blocks in its prefix caches, where it reports them.
+        lacked: adapters that it refused lately.
         left: time at which it left the gateway's list; None while it is in it.
     """
 
@@ -93,6 +95,7 @@ class Engine:
         self.breaker = Breaker()
         self.prefixes = Prefixes()
         self.cached = CachedBlocks()
+        self.lacked = LackedAdapters()
         self.left: float | None = None
         self.liveness = Liveness()
         self._timeout = poll_timeout

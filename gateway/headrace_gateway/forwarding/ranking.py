@@ -22,12 +22,14 @@ class Wanted:
     key: str
     processors: Sequence[str]
     prompt: Sequence[bytes]
+    adapter: str = ""
 
 
-def rank(engine: Engine, wanted: Wanted) -> tuple[bool, bool, int, int]:
+def rank(engine: Engine, wanted: Wanted) -> tuple[tuple[bool, bool, bool], int, int]:
     """Sort key of engines: the lowest gets the request."""
+    lacks = not wanted.key and (wanted.model_name, wanted.adapter) in engine.lacked
     order = _digest(engine.name, wanted.key) if wanted.key else engine.load.requests
-    return not engine.breaker.closed, not engine.view.serves(wanted.model_name), order, engine.turn
+    return (not engine.breaker.closed, not engine.view.serves(wanted.model_name), lacks), order, engine.turn
 
 
 def with_prefix(best: Engine, able: Sequence[Engine], wanted: Wanted, keys: Sequence[bytes]) -> Engine:
@@ -40,11 +42,11 @@ def with_prefix(best: Engine, able: Sequence[Engine], wanted: Wanted, keys: Sequ
     if not any(known.values()):
         return best
     most = best.load.requests + ALLOWANCE
-    equal = rank(best, wanted)[:2]
+    equal = rank(best, wanted)[0]
     free = [
         engine
         for engine in able
-        if engine is best or (rank(engine, wanted)[:2] == equal and _idle(engine) and engine.load.requests <= most)
+        if engine is best or (rank(engine, wanted)[0] == equal and _idle(engine) and engine.load.requests <= most)
     ]
     return min(free, key=lambda engine: (-known[engine], rank(engine, wanted)))
 

@@ -32,9 +32,13 @@ MOVES_ON = frozenset(
         "QUEUE_FULL",
         "RESULTS_FULL",
         "DEADLINE_NOT_MET",
+        "UNKNOWN_LORA",
     }
 )
 """Reasons of refusals after which another engine is tried: nothing was started."""
+
+_NO_ADAPTER = "UNKNOWN_LORA"
+"""Reason of an engine that has not loaded a request's adapter."""
 
 OWNER_LIMIT = "limit"
 """Fact of refusals by a limit of the request's owner, which holds on all engines together."""
@@ -90,6 +94,7 @@ class Router:
         key: str = "",
         processors: Sequence[str] = (),
         prompt: Sequence[bytes] = (),
+        adapter: str = "",
     ) -> T:
         """Start a request on the least loaded engine that runs the model; among equals, round robin.
 
@@ -106,13 +111,15 @@ class Router:
             key: start key, so that concurrent starts through several gateways meet on one engine; "": none.
             processors: names of the logits processors that the engine must have.
             prompt: digests of the prompt's beginnings.
+            adapter: name of the request's adapter; "": none. Without a key, engines that have refused it lately are
+                tried last.
 
         Raises:
             CallError: the engine's failure; a load-related refusal if all refused; or why there is no engine.
         """
         refusals: list[CallError] = []
         tried: set[Engine] = set()
-        wanted = Wanted(model_name, key, processors, prompt if self._affinity and not key else ())
+        wanted = Wanted(model_name, key, processors, prompt if self._affinity and not key else (), adapter)
         while (engine := await self._choose(wanted, tried)) is not None:
             tried.add(engine)
             engine.breaker.trying()
@@ -120,6 +127,7 @@ class Router:
                 with engine.load.placing():
                     answer = await begin(engine)
                 engine.breaker.succeeded()
+                engine.lacked.forget(model_name, adapter)
                 engine.prefixes.hold(prompt, engine.view.instance_id, engine.load.capacity)
                 return answer
             except CallError as error:
@@ -127,10 +135,14 @@ class Router:
                 if error.reached and (error.reason not in MOVES_ON or OWNER_LIMIT in error.facts):
                     raise
                 refusals.append(error)
+                if error.reason == _NO_ADAPTER:
+                    engine.lacked.note(model_name, adapter)
                 engine.wake.set()
         overload = [refusal for refusal in refusals if refusal.reached and refusal.code in _OVERLOAD]
         if overload:
             raise min(overload, key=lambda refusal: _OVERLOAD.index(refusal.code))
+        if lacking := [refusal for refusal in refusals if refusal.reason == _NO_ADAPTER]:
+            raise lacking[0]
         raise no_engine_for(self._pool.engines, model_name, processors)
 
     async def with_tokenizer(self, model_name: str, ask: Callable[[Engine], Awaitable[T]]) -> T:
