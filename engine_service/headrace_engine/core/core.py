@@ -250,7 +250,8 @@ class Core:
         if not failed:
             self._pace.note(step.generating, step.schedule.prompts, seconds)
             if not step.schedule.prompts:
-                self._costs.note(step.generating, seconds - step.schedule.drafting)
+                drafted = step.generating > len(step.schedule.rows)
+                self._costs.note(step.generating, seconds - step.schedule.drafting, drafted=drafted)
 
     def _run_separately(self, step: LaunchedStep, ahead: LaunchedStep | None) -> list[Sampled | None]:
         """Compute each row of a failed step alone; drop the step launched after it, which depends on its results."""
@@ -282,7 +283,7 @@ def _drafting(
     drafter = drafter or drafter_for(plan.speculation)
     if drafter is None:
         return None
-    guesses = None if model is None else ModelGuesses(model, plan.max_drafts, costs)
+    guesses = None if model is None else ModelGuesses(model, plan.max_drafts, costs, clock)
     return Drafting(drafter, plan.max_drafts, MOST_ROWS, costs, guesses, clock)
 
 

@@ -21,6 +21,10 @@ from headrace_engine.errors import in_words
 _log = logging.getLogger(__name__)
 
 
+_PLAIN = 16
+"""Number of steps with drafts after which one goes without, to measure what those are compared with."""
+
+
 class Drafting:
     """Adds drafted ids to steps that only decode, where that gives more ids per second by what was measured.
 
@@ -49,6 +53,7 @@ class Drafting:
         self._model = model
         self._clock = clock
         self._likelihoods = Likelihoods()
+        self._drafted = 0
 
     def add_drafts(self, schedule: Schedule, tables: BlockTables, reserve: int) -> None:
         """Add drafted ids to the rows of a step.
@@ -58,6 +63,9 @@ class Drafting:
         """
         most = min(schedule.budget, self._most_rows - len(schedule.rows))
         if most <= 0:
+            return
+        if self._drafted >= _PLAIN:
+            self._drafted = 0
             return
         guesses = [self._guess(row.sequence) for row in schedule.rows]
         likelihoods = [self._expect(row.sequence, guess) for row, guess in zip(schedule.rows, guesses, strict=True)]
@@ -71,6 +79,7 @@ class Drafting:
         for row, guess, count in zip(schedule.rows, guesses, counts, strict=True):
             if count:
                 row.drafts = list(guess.ids[: tables.reserve_blocks(row.sequence, count, reserve)])
+        self._drafted += any(counts)
 
     def _guess(self, sequence: Sequence) -> Guess:
         if not sequence.may_draft:

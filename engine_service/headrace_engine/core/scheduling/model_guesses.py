@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Collection, Mapping
 from collections.abc import Sequence as Many
 
 from headrace_engine.core.scheduling.draft_model import DraftModel
@@ -16,6 +17,12 @@ from headrace_engine.core.speculation.trials import Trials
 
 _KIND = "model"
 
+_WEIGHT = 1 / 8
+"""Weight of the newest guesses in what they take beyond the steps of the draft model."""
+
+_MOST_CHANGE = 4.0
+"""Maximum factor by which the time of one round of guesses counts as more than expected: it may have been delayed."""
+
 
 class ModelGuesses:
     """Guesses of the draft model, for sequences whose ids it is likelier to hit than what is guessed for nothing.
@@ -24,14 +31,19 @@ class ModelGuesses:
         model: generates them.
         most_drafts: maximum number of drafted ids of a sequence in a step.
         costs: the time of the model's steps, which is measured elsewhere.
+        clock: seconds.
     """
 
-    def __init__(self, model: DraftModel, most_drafts: int, costs: RowCosts) -> None:
+    def __init__(
+        self, model: DraftModel, most_drafts: int, costs: RowCosts, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         self._model = model
         self._most_drafts = most_drafts
         self._costs = costs
+        self._clock = clock
         self._trials = Trials()
         self._gains = False
+        self._overhead = 1.0
 
     def guess(
         self, rows: Many[Row], free: Many[Many[float]], most: int, tables: BlockTables, reserve: int
@@ -47,10 +59,19 @@ class ModelGuesses:
         sequences = {rows[number].sequence: number for number in wanted}
         ready = self._model.catch_up(list(sequences))
         given = {each: tables.reserve_blocks(each, wanted[sequences[each]], reserve) for each in ready}
+        began = self._clock()
         drafts = self._model.draft({each: count for each, count in given.items() if count})
+        self._note(drafts.values(), self._clock() - began)
         if drafts and not self._gains:
             self._trials.note_tried()
         return {sequences[each]: Guess(up_to_end(each, ids), _KIND) for each, ids in drafts.items()}
+
+    def _note(self, drafts: Collection[Many[int]], seconds: float) -> None:
+        """Learn how much longer guesses take than the draft model's steps of one id a row."""
+        expected = self._overhead * self._model.costs.of(len(drafts)) * max(map(len, drafts), default=0)
+        if expected > 0 and seconds > 0:
+            error = min(max(seconds / expected, 1 / _MOST_CHANGE), _MOST_CHANGE)
+            self._overhead *= error**_WEIGHT
 
     def _wanted(self, rows: Many[Row], free: Many[Many[float]], most: int) -> Mapping[int, int]:
         """Return how many ids to generate for some of the rows, by number."""
@@ -58,7 +79,7 @@ class ModelGuesses:
         better = [number for number in chances if not free[number] or chances[number][0] > free[number][0]]
         better = sorted(better, key=lambda number: chances[number][0], reverse=True)[:most]
         likely = {number: chances[number] for number in better}
-        depth = best_depth(free, likely, most, self._costs, self._model.costs)
+        depth = best_depth(free, likely, most, self._costs, self._overhead * self._model.costs.of(len(likely)))
         self._gains = depth > 0
         if depth:
             self._trials.note_gain()

@@ -27,7 +27,7 @@ def best_depth(
     drafted: Mapping[int, Sequence[float]],
     most: int,
     costs: RowCosts,
-    draft_costs: RowCosts,
+    seconds: float,
 ) -> int:
     """Return how many ids a draft model should generate for each of some sequences; 0: none would gain.
 
@@ -35,13 +35,13 @@ def best_depth(
         free: of each sequence, the likelihoods of what is guessed without the draft model, as in `best_counts`.
         drafted: those of the ids that the draft model would generate instead, of the sequences by number.
         most, costs: as in `best_counts`.
-        draft_costs: the time of the draft model's steps, of which each gives an id of every such sequence.
+        seconds: what it takes the draft model to generate an id of every such sequence.
     """
     best, chosen = max(_LEAST_GAIN, _best(free, most, costs)[0]), 0
     deepest = min(max(map(len, drafted.values()), default=0), most // max(1, len(drafted)))
     for depth in range(1, deepest + 1):
         mixed = [drafted[number][:depth] if number in drafted else row for number, row in enumerate(free)]
-        gain, _ = _best(mixed, most, costs, depth * draft_costs.of(len(drafted)))
+        gain, _ = _best(mixed, most, costs, depth * seconds)
         if gain > best:
             best, chosen = gain, depth
     return chosen

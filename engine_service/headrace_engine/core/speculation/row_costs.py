@@ -9,7 +9,7 @@ from itertools import accumulate
 _WEIGHT = 1 / 8
 """Weight of the newest step in an estimate."""
 
-_RETURN = 1 / 256
+_RETURN = 1 / 768
 """Part of what was learned of single numbers of rows that is forgotten with each step: it may have been chance, and
 would keep a number from being tried again."""
 
@@ -20,8 +20,9 @@ _MOST_CHANGE = 4.0
 class RowCosts:
     """Seconds of a step that only decodes, by its number of rows.
 
-    The ratios between numbers of rows are measured at the start. Later steps correct the level of all, and, more
-    slowly, the ratio of their own number.
+    The ratios between numbers of rows are measured at the start. Later steps correct them: those without drafts the
+    level of all numbers, and their own ratio; those with drafts their own ratio alone. Else what drafts cost would be
+    taken for the level in the end, and steps without them for as slow.
     """
 
     def __init__(self) -> None:
@@ -39,14 +40,19 @@ class RowCosts:
         """Return the seconds of a step; 0: nothing was measured."""
         return self._level * self._between(rows) * self._factors.get(rows, 1.0)
 
-    def note(self, rows: int, seconds: float) -> None:
-        """Learn from a step."""
+    def note(self, rows: int, seconds: float, *, drafted: bool = False) -> None:
+        """Learn from a step.
+
+        Args:
+            drafted: some of its rows computed drafted ids.
+        """
         expected = self.of(rows)
         if seconds <= 0 or expected <= 0:
             return
         error = min(max(seconds / expected, 1 / _MOST_CHANGE), _MOST_CHANGE) ** _WEIGHT
-        self._level *= error
-        self._factors[rows] = self._factors.get(rows, 1.0) * error
+        if not drafted:
+            self._level *= error
+        self._factors[rows] = self._factors.get(rows, 1.0) * (error**2 if drafted else error)
         for known in self._factors:
             self._factors[known] **= 1 - _RETURN
 

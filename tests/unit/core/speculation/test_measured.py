@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from headrace_engine.commands import MOST_ROWS
 from headrace_engine.config import Speculation
@@ -120,3 +122,40 @@ def test_wrong_or_dear_drafts_are_soon_left_out(make_rig: MakeRig, errors: float
     steps, drafted = steps_of(make_rig, errors, growth)
     assert drafted < 12
     assert steps > 32
+
+
+def test_what_drafts_cost_is_not_taken_for_the_level() -> None:
+    """Steps with drafts take twice what was measured at the start; a few without any tell them apart."""
+    costs = costs_of([1.0] * MOST_ROWS)
+    for number in range(1700):
+        drafted = number % 17 > 0
+        costs.note(16 if drafted else 4, 2.0 if drafted else 1.0, drafted=drafted)
+    assert costs.of(4) == pytest.approx(1.0, rel=0.05)
+    assert costs.of(16) == pytest.approx(2.0, rel=0.05)
+
+
+def test_drafts_that_are_dearer_than_measured_are_left_out(make_rig: MakeRig) -> None:
+    """All of them hold, but a row takes longer than a step: soon they are only tried now and then."""
+    drafter = KnowingDrafter(1, 0.0, VOCABULARY)
+    costs = RowCosts()
+    costs.start({1: 1.0, 16: 1.1})
+    plan = {"speculation": Speculation.NGRAM, "max_length": 900, "num_blocks": 300}
+    rig = make_rig(drafter=drafter, costs=costs, **plan)
+    rig.runner.cost = lambda steps: 2.0 * len(steps) - 1.0
+    drafter.learn(rig, rig.add([1, 2, 3], 800))
+    rig.run()
+    rig.assert_all_complete()
+    last = rig.runner.batches[-200:]
+    assert sum(len(batch) > 1 for batch in last) < 40
+
+
+def test_every_so_often_a_step_has_no_drafts(make_rig: MakeRig) -> None:
+    drafter = KnowingDrafter(1, 0.0, VOCABULARY)
+    rig = make_rig(drafter=drafter, speculation=Speculation.NGRAM, max_drafts=1, max_length=900, num_blocks=300)
+    drafter.learn(rig, rig.add([1, 2, 3], 800))
+    rig.run()
+    rig.assert_all_complete()
+    widths = [len(batch) for batch in rig.runner.batches[1:]]
+    drafted = [number for number, width in enumerate(widths) if width > 1]
+    assert len(drafted) > 200
+    assert any(b - a > 1 for a, b in pairwise(drafted))
