@@ -133,8 +133,12 @@ class Reader:
 
 def overlap(text: str, begin: int, mark: str) -> int:
     """Return how many characters at the end of a text, from a place on, may begin a mark."""
-    longest = min(len(text) - begin, len(mark) - 1)
-    return next((size for size in range(longest, 0, -1) if text.endswith(mark[:size])), 0)
+    at = max(begin, len(text) - len(mark) + 1)
+    while (at := text.find(mark[0], at)) >= 0:
+        if mark.startswith(text[at:]):
+            return len(text) - at
+        at += 1
+    return 0
 
 
 def as_text(text: str) -> Piece:
