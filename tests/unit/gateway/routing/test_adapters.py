@@ -68,7 +68,7 @@ async def test_generate_goes_there_too(front, engines):
         assert messages[0].request.handle.startswith("e2/")
 
 
-async def test_a_name_that_no_engine_knows_is_refused_as_the_engine_does(front, engines):
+async def test_a_name_that_no_engine_knows_is_refused_as_by_an_engine(front, engines):
     for engine in engines:
         refuses(engine, message='adapter "sql" is not loaded; loaded are: poet')
     for _ in range(2):
