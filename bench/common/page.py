@@ -59,6 +59,7 @@ ACCURACY = Section("accuracy.md", "accuracy", "make bench-accuracy")
 ANSWERS = Section("accuracy.md", "answers", "make bench-accuracy")
 CPU = Section("cpu.md", "cpu", "make bench-cpu")
 MIXTURE = Section("cpu.md", "mixture", "python -m bench.cpu.mixture")
+ADAPTERS = Section("cpu.md", "adapters", "python -m bench.cpu.adapters")
 GEMMA_PERPLEXITY = Section("cpu.md", "gemma-perplexity", "python -m bench.cpu.gemma perplexity")
 GEMMA_COST = Section("cpu.md", "gemma-cost", "python -m bench.cpu.gemma cost")
 SPECULATION = Section("speculation.md", "speculation", "make bench-speculation")
@@ -67,7 +68,7 @@ GPU = Section("gpu.md", "gpu", "make gpu-check")
 GPU_PREDICTED = Section("gpu.md", "gpu-predicted", "python -m bench.gpu.check --predict")
 GPU_CASES = Section("gpu.md", "gpu-bench", "make gpu-bench")
 SECTIONS = (
-    *(SERVICE, STARTUP, PREFIX, ROUTING, STREAMS, SCHEDULING, SOAK, ACCURACY, ANSWERS, CPU, MIXTURE),
+    *(SERVICE, STARTUP, PREFIX, ROUTING, STREAMS, SCHEDULING, SOAK, ACCURACY, ANSWERS, CPU, MIXTURE, ADAPTERS),
     *(GEMMA_PERPLEXITY, GEMMA_COST, SPECULATION, GPU, GPU_PREDICTED, GPU_CASES),
 )
 
