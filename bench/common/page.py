@@ -68,7 +68,7 @@ GPU = Section("gpu.md", "gpu", "make gpu-check")
 GPU_PREDICTED = Section("gpu.md", "gpu-predicted", "python -m bench.gpu.check --predict")
 GPU_CASES = Section("gpu.md", "gpu-bench", "make gpu-bench")
 SECTIONS = (
-    *(SERVICE, STARTUP, PREFIX, ROUTING, STREAMS, SCHEDULING, SOAK, ACCURACY, ANSWERS, CPU, MIXTURE, ADAPTERS),
+    *(SERVICE, STARTUP, PREFIX, FLOOD, ROUTING, STREAMS, SCHEDULING, SOAK, ACCURACY, ANSWERS, CPU, MIXTURE, ADAPTERS),
     *(GEMMA_PERPLEXITY, GEMMA_COST, SPECULATION, GPU, GPU_PREDICTED, GPU_CASES),
 )
 
