@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from headrace_engine.native import Activations, Cpu, Format, Matrix, Product, Program, Value
+from headrace_engine.native import Activations, Cpu, Format, Kv, Matrix, Product, Program, Value
 
 from bench.kernels.limits import Limits
 from bench.kernels.programs import FORMATS, Timed, copies_of, random_copies
@@ -88,7 +88,7 @@ def _product(
 
 
 def attentions(limits: Limits) -> Iterator[Case]:
-    """Return attention over bfloat16 blocks: single rows after a context, and pieces of prompts."""
+    """Return attention over bfloat16 blocks: single rows after a context, and pieces of prompts, over codes too."""
     for heads, kv_heads, dim in ((9, 3, 64), (32, 8, 128)):
         shape = f"{heads}/{kv_heads}x{dim}"
         for sequences, context in ((1, 256), (1, 2048), (16, 256), (16, 2048)):
@@ -101,16 +101,20 @@ def attentions(limits: Limits) -> Iterator[Case]:
             operations = 4.0 * heads * dim * (512 * start + 512 * 513 / 2)
             bound = _bound(0, operations, limits.of("amx_bf16", "dot_bf16"), limits)
             rows = f"512 ids after {start}" if start else "prompt of 512"
-            yield Case("attention", shape, "bf16", rows, *bound, _attention(heads, kv_heads, dim, [(start, 512)], 4))
+            for kind, kv in (("bf16", Kv.BFLOAT16), ("int8", Kv.INT8)):
+                timed = _attention(heads, kv_heads, dim, [(start, 512)], 4, kv)
+                yield Case("attention", shape, kind, rows, *bound, timed)
 
 
-def _attention(heads: int, kv_heads: int, dim: int, sequences: list[tuple[int, int]], layers: int) -> Any:
+def _attention(
+    heads: int, kv_heads: int, dim: int, sequences: list[tuple[int, int]], layers: int, kv: Kv = Kv.BFLOAT16
+) -> Any:
     def record(program: Program, v: dict[str, Value]) -> None:
         for layer in range(layers):
             program.attention(layer, v["q"], v["out"], dim**-0.5)
 
     def timed(cpu: Cpu) -> Timed:
-        shape = {"layers": layers, "heads": heads, "kv_heads": kv_heads, "head_dim": dim}
+        shape = {"layers": layers, "heads": heads, "kv_heads": kv_heads, "head_dim": dim, "kv": kv}
         return Timed(cpu, shape, sequences, {"q": heads * dim, "out": heads * dim}, record, layers)
 
     return timed

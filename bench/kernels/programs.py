@@ -106,7 +106,7 @@ class Timed:
             end += -(-(count if rows is Rows.LOGITS else self.tokens) * width // 16) * 16
         longest = max(start + length for start, length in self.sequences)
         blocks = -(-longest // BLOCK_SIZE)
-        shape = {"layers": 1, "heads": 1, "kv_heads": 1, "head_dim": 64, "vocab": 1, **self.shape}
+        shape = {"layers": 1, "heads": 1, "kv_heads": 1, "head_dim": 64, "vocab": 1, "kv": Kv.BFLOAT16, **self.shape}
         counts = {"max_tokens": self.tokens, "max_sequences": count, "max_logits": count}
         self.program = Program(
             self.cpu,
@@ -114,7 +114,6 @@ class Timed:
                 workspace=end,
                 max_positions=blocks * BLOCK_SIZE,
                 block_size=BLOCK_SIZE,
-                kv=Kv.BFLOAT16,
                 **counts,
                 **shape,
             ),

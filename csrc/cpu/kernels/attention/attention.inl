@@ -7,6 +7,21 @@
 // ---- a block of pages ----
 
 constexpr int64_t kQueriesAtOnce = 24;  // whose scores of a block fit a first-level cache
+constexpr int64_t kManyQueries = 12;    // from which on products take longer than reading pages
+
+// The pages of the next block: many queries fetch them into the second-level cache on the way, each a share.
+struct NextPages {
+  const std::byte* pages[kBlockPages];
+  int64_t count = 0;
+  int64_t lines = 0;  // of a page
+
+  void fetch(int64_t share, int64_t shares) const {
+    const int64_t all = count * lines;
+    for (int64_t line = share * all / shares; line < (share + 1) * all / shares; line++) {
+      _mm_prefetch(reinterpret_cast<const char*>(pages[line / lines] + line % lines * 64), _MM_HINT_T1);
+    }
+  }
+};
 
 // Return a copy of a page's values with zeros in slots from `used` on, which were never written and may be NaN.
 template <typename Pages>
@@ -26,7 +41,9 @@ const std::byte* without_unused(const std::byte* values, int64_t dim, int64_t us
 
 // Add `tokens` positions from `first` on to the part: kQueriesAtOnce queries at a time are scored, weighed and mixed.
 template <typename Pages>
-void attend_pages(const Attend& job, int64_t first, int64_t tokens, const std::byte* const* keys) {
+void attend_pages(const Attend& job, int64_t first, int64_t tokens, const std::byte* const* keys,
+                  const NextPages& next) {
+  const bool many = job.num_queries() >= kManyQueries;
   const int64_t count = (tokens + kPageTokens - 1) / kPageTokens, used = tokens % kPageTokens, dim = job.dim;
   const std::byte* values[kBlockPages];
   for (int64_t p = 0; p < count; p++) values[p] = keys[p] + kPageTokens * dim * Pages::kBytes;
@@ -41,60 +58,84 @@ void attend_pages(const Attend& job, int64_t first, int64_t tokens, const std::b
       score_queries<Pages, kQueries>(keys, count, Pages::queries(job) + (q + r) * dim, dim, scores);
     });
     for (int64_t r = 0; r < queries; r++) {
+      if (many) next.fetch(q + r, job.num_queries());
       Pages::weigh(job, job.scores + r * kBlockTokens, q + r, first, tokens);
     }
     divide_queries<Pages::kMostQueries>(queries, [&]<int kQueries>(int64_t r) {
       const float* weights = job.scores + r * kBlockTokens;
-      mix_queries<Pages, kQueries>(values, count, weights, dim, job.part.mixed + (q + r) * dim);
+      float* mixed = job.part.mixed + (q + r) * dim;
+      mix_queries<Pages, kQueries>(values, count, many || Vec::kLanes == 16, weights, dim, mixed);
     });
   }
 }
 
+// ---- formats ----
+
 #ifdef __AVX512BF16__
 
-void attend_bfloat16(const Attend& job, int64_t first, int64_t tokens, const std::byte* const* keys) {
+void attend_bfloat16(const Attend& job, int64_t first, int64_t tokens, std::byte* const* pages,
+                     const NextPages& next) {
 #ifdef __AMX_BF16__
-  if (in_tiles(*job.step.shape)) return attend_tiles(job, first, tokens, keys);
+  if (in_tiles(*job.step.shape)) return attend_tiles(job, first, tokens, pages);
 #endif
-  attend_pages<PairPages>(job, first, tokens, keys);
+  attend_pages<PairPages>(job, first, tokens, pages, next);
 }
 
 #else
 
-constexpr int64_t kExpandedFrom = 12;  // queries from which on pages are expanded once, not for some queries at a time
-
-void attend_bfloat16(const Attend& job, int64_t first, int64_t tokens, const std::byte* const* keys) {
-  if (job.num_queries() < kExpandedFrom) return attend_pages<PairPages>(job, first, tokens, keys);
+void attend_bfloat16(const Attend& job, int64_t first, int64_t tokens, std::byte* const* pages,
+                     const NextPages& next) {
+  if (job.num_queries() < kManyQueries) return attend_pages<PairPages>(job, first, tokens, pages, next);
   const std::byte* expanded[kBlockPages];
   const int64_t page = kPageTokens * job.dim;
   for (int64_t p = 0; p * kPageTokens < tokens; p++) {
     float* scratch = job.pages + 2 * p * page;
-    expand_pairs(keys[p], job.dim / 2, kPageTokens, scratch);
-    expand_pairs(keys[p] + page * 2, kPageTokens / 2, job.dim, scratch + page);
+    expand_pairs(pages[p], job.dim / 2, kPageTokens, scratch);
+    expand_pairs(pages[p] + page * 2, kPageTokens / 2, job.dim, scratch + page);
     expanded[p] = reinterpret_cast<const std::byte*>(scratch);
   }
-  attend_pages<FloatPages>(job, first, tokens, expanded);
+  attend_pages<FloatPages>(job, first, tokens, expanded, next);
 }
 
 #endif
 
-// Add positions first ... first + tokens - 1, at most a block, to the part.
-void attend_block(const Attend& job, int64_t first, int64_t tokens) {
-  const CoreShape& shape = *job.step.shape;
-  const auto kv = static_cast<CoreKv>(shape.kv);
-  const std::byte* keys[kBlockPages];
+// Codes are multiplied as floats: what pairs round would move other layers' codes.
+void attend_codes(const Attend& job, int64_t first, int64_t tokens, std::byte* const* pages,
+                  const NextPages& next) {
+  const std::byte* expanded[kBlockPages];
+  const int64_t page = kPageTokens * job.dim;
   for (int64_t p = 0; p * kPageTokens < tokens; p++) {
-    const int64_t at = first + p * kPageTokens, block = job.sequence.blocks[at / shape.block_size];
-    std::byte* page = job.step.kv.page(job.op.layer, block, job.head, at % shape.block_size);
-    keys[p] = page;
-    if (kv == CORE_KV_INT8 || kv == CORE_KV_UINT4) {
-      float* scratch = job.pages + 2 * p * kPageTokens * job.dim;
-      expand_page(page, kv, job.dim, scratch, scratch + kPageTokens * job.dim);
-      keys[p] = reinterpret_cast<const std::byte*>(scratch);
-    }
+    float* scratch = job.pages + 2 * p * page;
+    expand_page(pages[p], static_cast<CoreKv>(job.step.shape->kv), job.dim, scratch, scratch + page);
+    expanded[p] = reinterpret_cast<const std::byte*>(scratch);
   }
-  if (kv == CORE_KV_BFLOAT16) return attend_bfloat16(job, first, tokens, keys);
-  attend_pages<FloatPages>(job, first, tokens, keys);
+  attend_pages<FloatPages>(job, first, tokens, expanded, next);
+}
+
+// Write the pages of `tokens` positions from `first` on, at most a block; return how many.
+template <typename Page>
+int64_t find_pages(const Attend& job, int64_t first, int64_t tokens, Page* pages) {
+  const int64_t block_size = job.step.shape->block_size, count = (tokens + kPageTokens - 1) / kPageTokens;
+  for (int64_t p = 0; p < count; p++) {
+    const int64_t at = first + p * kPageTokens, block = job.sequence.blocks[at / block_size];
+    pages[p] = job.step.kv.page(job.op.layer, block, job.head, at % block_size);
+  }
+  return count;
+}
+
+// Add positions first ... end - 1, at most a block, to the part.
+void attend_block(const Attend& job, int64_t first, int64_t end) {
+  std::byte* pages[kBlockPages];
+  find_pages(job, first, end - first, pages);
+  NextPages next;
+  if (const int64_t left = job.context() - end; left > 0 && job.num_queries() >= kManyQueries) {
+    next.count = find_pages(job, end, left < kBlockTokens ? left : kBlockTokens, next.pages);
+    next.lines = job.step.kv.page_bytes / 64;
+  }
+  const int32_t kv = job.step.shape->kv;
+  if (kv == CORE_KV_FLOAT32) return attend_pages<FloatPages>(job, first, end - first, pages, next);
+  if (kv == CORE_KV_BFLOAT16) return attend_bfloat16(job, first, end - first, pages, next);
+  attend_codes(job, first, end - first, pages, next);
 }
 
 // ---- parts ----
@@ -114,7 +155,7 @@ void attend_part(const Attend& job, int64_t part) {
   const int64_t end = limit < job.context() ? limit : job.context();
   const int64_t seen = job.first_seen(0) / kBlockTokens * kBlockTokens;
   for (int64_t first = begin > seen ? begin : seen; first < end; first += kBlockTokens) {
-    attend_block(job, first, end - first < kBlockTokens ? end - first : kBlockTokens);
+    attend_block(job, first, end - first < kBlockTokens ? end : first + kBlockTokens);
   }
 }
 

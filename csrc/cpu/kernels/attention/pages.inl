@@ -1,6 +1,6 @@
-// How keys and values lie in pages, and products with them. A term is an input of a sum, or two that lie together, for a
-// register of columns. queries(): rows of what the job's queries are in these products; weigh() turns scores into weights
-// of the same numbers.
+// How keys and values lie in pages, and products with them. A term is an input of a sum, or two that lie together, for
+// a register of columns. queries(): rows of what the job's queries are in these products; weigh() turns scores into
+// weights of the same numbers.
 
 // Pages that hold floats, [inputs][columns].
 struct FloatPages {
@@ -70,7 +70,9 @@ struct PairPages {
             {_mm256_castsi256_ps(masked(both, static_cast<int>(0xffff0000u)))}};
 #endif
   }
-  [[gnu::always_inline]] static Term in_all(const float* numbers) { return {Vec::all(numbers[0]), Vec::all(numbers[1])}; }
+  [[gnu::always_inline]] static Term in_all(const float* numbers) {
+    return {Vec::all(numbers[0]), Vec::all(numbers[1])};
+  }
   [[gnu::always_inline]] static Vec add(Vec total, const Term& term, const Term& all) {
     return fma(term.odd, all.odd, fma(term.even, all.even, total));
   }

@@ -40,13 +40,12 @@ void score_pages(const std::byte* const* pages, const typename Pages::Number* qu
     for (int c = 0; c < kColumns; c++) total[q][c].store(scores + q * kBlockTokens + c * Vec::kLanes);
 }
 
-// mixed[q][...] += weights[q][token] * values[token][...] over pages, for kColumns registers of entries from `column` on.
-// A row of weights begins where one of scores does.
+// mixed[q][...] += numbers[q][token] * values[token][...] over pages, for kColumns registers of entries from `column`
+// on. A row of numbers begins where one of scores does.
 template <typename Pages, int kQueries, int kColumns>
-void mix_pages(const std::byte* const* pages, int64_t count, const float* weights, int64_t dim, int64_t column,
-               float* mixed) {
+void mix_pages(const std::byte* const* pages, int64_t count, const typename Pages::Number* numbers, int64_t dim,
+               int64_t column, float* mixed) {
   constexpr int64_t kStride = kBlockTokens * 4 / static_cast<int64_t>(sizeof(typename Pages::Number));
-  const auto* numbers = reinterpret_cast<const typename Pages::Number*>(weights);
   Vec total[kQueries][kColumns];
 #pragma GCC unroll 8
   for (int q = 0; q < kQueries; q++)
@@ -77,16 +76,23 @@ void score_queries(const std::byte* const* pages, int64_t count, const typename 
   for (; p < count; p++) score_pages<Pages, kQueries, 1>(pages + p, queries, dim, scores + p * kPageTokens);
 }
 
-// Add the values of all pages of a block for kQueries queries.
+// Add the values of all pages of a block for kQueries queries: some entries of all pages at a time, or where
+// reading takes longest, all entries of one page at a time. Both come to the same bits.
 template <typename Pages, int kQueries>
-void mix_queries(const std::byte* const* pages, int64_t count, const float* weights, int64_t dim, float* mixed) {
+void mix_queries(const std::byte* const* pages, int64_t count, bool by_entries, const float* weights, int64_t dim,
+                 float* mixed) {
+  using Number = typename Pages::Number;
   constexpr int64_t kOnce = kRegisters * Vec::kLanes;
-  int64_t column = 0;
-  for (; column + kOnce <= dim; column += kOnce) {
-    mix_pages<Pages, kQueries, kRegisters>(pages, count, weights, dim, column, mixed);
-  }
-  for (; column < dim; column += kPageTokens) {
-    mix_pages<Pages, kQueries, kPageRegisters>(pages, count, weights, dim, column, mixed);
+  const int64_t together = by_entries ? count : 1;
+  for (int64_t p = 0; p < count; p += together) {
+    const auto* numbers = reinterpret_cast<const Number*>(weights) + p * kPageTokens;
+    int64_t column = 0;
+    for (; column + kOnce <= dim; column += kOnce) {
+      mix_pages<Pages, kQueries, kRegisters>(pages + p, together, numbers, dim, column, mixed);
+    }
+    for (; column < dim; column += kPageTokens) {
+      mix_pages<Pages, kQueries, kPageRegisters>(pages + p, together, numbers, dim, column, mixed);
+    }
   }
 }
 
