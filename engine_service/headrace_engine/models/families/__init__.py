@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headrace_engine.errors import BadModel
+from headrace_engine.errors import BadModel, shown
 from headrace_engine.models.families.family import Family
 from headrace_engine.models.families.gemma import GEMMA, GEMMA1
 from headrace_engine.models.families.glm import GLM
@@ -57,5 +57,5 @@ def _find(families: Mapping[str, Family], architecture: str, source: str) -> Fam
     family = families.get(architecture)
     if family is None:
         known = ", ".join(sorted(families))
-        raise BadModel(f"{source}: architecture {architecture!r} is not supported; supported are {known}")
+        raise BadModel(f"{source}: architecture {shown(architecture)} is not supported; supported are {known}")
     return family

@@ -130,6 +130,14 @@ def test_f5_whatever_gguf_metadata_says_is_told_or_refused(key: str, value: Any,
     described(path)
 
 
+def test_f5_a_long_name_of_an_architecture_is_cut(source: Path, tmp_path: Path) -> None:
+    path = shutil.copytree(source, tmp_path / "changed")
+    write_json(path / "config.json", read_json(path / "config.json") | {"architectures": ["\u0080" * 5000]})
+    with pytest.raises(BadModel, match="is not supported; supported are"):
+        describe(RuntimeConfig(model_name="m", model_path=str(path)), EngineOptions(allow_hub=False))
+    described(path)
+
+
 @pytest.mark.parametrize("factor", [2.0**23, 1e300])
 def test_f5_scaling_stretches_no_further_than_the_wire(source: Path, factor: float) -> None:
     scaling = RopeScaling(RopeScalingType.LINEAR, factor)
