@@ -165,6 +165,7 @@ class StartRequest:
         caller: the client that sent it.
         pooling: pool the last hidden states of the prompt; None: do not.
         limits: of its owner; None: there are none.
+        trace: W3C's trace context of the call; "": it has none.
     """
 
     model_name: str
@@ -179,6 +180,7 @@ class StartRequest:
     caller: str = ""
     pooling: Pooling | None = None
     limits: OwnerLimits | None = None
+    trace: str = ""
 
     @property
     def party(self) -> str:

@@ -29,15 +29,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     import uvloop
     from headrace_proto.server.logs import configure_service
+    from headrace_proto.server.traces import start_tracing
 
     from headrace_gateway.server import serve
 
     configure_service("headrace_gateway", json=options.log_json, level=options.log_level)
+    flush = start_tracing(PROGRAM)
     try:
         uvloop.run(serve(options))
     except (ListenError, CertificateError, KeyFileError) as error:
         sys.stderr.write(f"{PROGRAM}: {error}\n")
         return 1
+    finally:
+        flush()
     return 0
 
 

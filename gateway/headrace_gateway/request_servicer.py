@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -28,6 +28,8 @@ from headrace_gateway.forwarding.processors import names_of
 from headrace_gateway.forwarding.routing import Router
 from headrace_gateway.sessions.sessions import Sessions
 from headrace_gateway.status import CallError
+
+Begin = Callable[[Engine], Awaitable[Any]]
 
 
 class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
@@ -74,6 +76,11 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
             answer.ClearField("prompt_keys")
             return answer
 
+        with forward.starting(request):
+            return await self._place(request, forward, begin, prompt)
+
+    async def _place(self, request: Any, forward: Forward, begin: Begin, prompt: Any) -> Any:
+        """Start a request at the engine that knows its key, else at one that the router chooses."""
         async with self._keys.turn(request) as may_be_known:
             holder = await self._keys.holder(forward, request) if may_be_known else None
             if holder is None:
@@ -95,9 +102,10 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
 
         processors = names_of(request.config)
         prompt = pieces(request)
-        stream, first = await self._router.place(
-            request.model_name, begin, processors=processors, prompt=prompt, adapter=request.config.lora_name
-        )
+        with forward.starting(request):
+            stream, first = await self._router.place(
+                request.model_name, begin, processors=processors, prompt=prompt, adapter=request.config.lora_name
+            )
         async with aclosing(stream):
             await self._pass_on(first, stream, context)
 

@@ -14,6 +14,7 @@ from headrace_proto.wire.transport import CallError
 from headrace._base.aio_waiting import being_cancelled
 from headrace._transport.grpc_channels import Channel, Channels, Failover, check_size, closed
 from headrace._transport.mismatch import is_ambiguous
+from headrace._transport.traces import traced
 from headrace._transport.transport import status_lost
 
 _LOST_STATUS = "Internal error from Core"
@@ -35,9 +36,9 @@ class AsyncGrpcTransport:
         """Make a unary call and return its response. Raises CallError."""
         check_size(request)
         channel = self._calls.channel()
-        call = _begin(channel, method, request, timeout=timeout, metadata=self._metadata)
         try:
-            return cast(Message, await call)
+            with traced(method, self._metadata) as metadata:
+                return cast(Message, await _begin(channel, method, request, timeout=timeout, metadata=metadata))
         except grpc.RpcError as error:
             raise await _failed(self._calls, channel, error) from None
         except asyncio.CancelledError:
@@ -47,7 +48,8 @@ class AsyncGrpcTransport:
         """Open a call that streams responses, without waiting for the first."""
         check_size(request)
         channel = self._streams.channel()
-        call = _begin(channel, method, request, timeout=timeout, metadata=self._metadata)
+        with traced(method, self._metadata) as metadata:
+            call = _begin(channel, method, request, timeout=timeout, metadata=metadata)
         return AsyncGrpcStream(call, channel, self._streams)
 
     def session(self, method: str) -> AsyncGrpcChannel:

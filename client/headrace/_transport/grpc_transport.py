@@ -10,6 +10,7 @@ import grpc
 from google.protobuf.message import Message
 
 from headrace._transport.grpc_channels import Channel, Channels, Failover, check_size, closed
+from headrace._transport.traces import traced
 
 
 class GrpcTransport:
@@ -39,7 +40,8 @@ class GrpcTransport:
         check_size(request)
         channel = self._calls.channel()
         try:
-            answer = channel.call(method)(request, timeout=timeout, metadata=self._metadata)
+            with traced(method, self._metadata) as metadata:
+                answer = channel.call(method)(request, timeout=timeout, metadata=metadata)
         except grpc.RpcError as error:
             raise self._calls.failed(channel, error) from None
         except ValueError as error:
@@ -51,7 +53,8 @@ class GrpcTransport:
         check_size(request)
         channel = self._streams.channel()
         try:
-            answers = channel.call(method)(request, timeout=timeout, metadata=self._metadata)
+            with traced(method, self._metadata) as metadata:
+                answers = channel.call(method)(request, timeout=timeout, metadata=metadata)
         except ValueError as error:
             raise closed() from error
         return GrpcStream(answers, channel, self._streams)

@@ -14,6 +14,7 @@ from headrace_proto.pure.log_budget import LogBudget
 from headrace_proto.server.interceptor import WATCHES, CallInterceptor, Context, Method
 from headrace_proto.server.logs import logger
 from headrace_proto.server.status import abort
+from headrace_proto.server.traces import note_trace
 
 from headrace_gateway import status
 from headrace_gateway.access import callers, refusals
@@ -208,7 +209,9 @@ class StatusInterceptor(CallInterceptor):
         """Find out who calls; return the key's name. Calls of the health service are open to everyone."""
         name = ""
         if not method.open:
-            caller = self._access.caller(dict(context.invocation_metadata() or ()))
+            metadata = dict(context.invocation_metadata() or ())
+            note_trace(metadata)
+            caller = self._access.caller(metadata)
             callers.note(caller)
             if method.ours:
                 self._calls.belong(caller)

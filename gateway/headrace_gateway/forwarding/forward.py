@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import re
 import secrets
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import grpc
+from headrace_proto.pure import tracing
 from headrace_proto.server.interceptor import Context
 
 from headrace_gateway import status
@@ -20,10 +21,7 @@ from headrace_gateway.engines.engine import Engine
 from headrace_gateway.engines.liveness import LOST_SECONDS
 from headrace_gateway.engines.rewrite import readdress
 
-PASSED_METADATA = frozenset({"traceparent"})
-
-_TRACE = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]{0,128})?")
-"""The form of W3C's trace context, by which what has another one is no trace, and is left out."""
+PASSED_METADATA = frozenset({tracing.HEADER})
 
 CALLER_KEY = "headrace-caller"
 """Metadata by which an engine distinguishes the gateway's clients, for fair shares. Clients cannot set it."""
@@ -52,10 +50,25 @@ class Forward:
     def __init__(self, context: Context, asking: str = "") -> None:
         left = cast("float | None", context.time_remaining())  # None: the client set no deadline
         self._expires = None if left is None else time.monotonic() + left
-        sent = context.invocation_metadata() or ()
-        passed = tuple((key, value) for key, value in sent if key in PASSED_METADATA and _is_trace(value))
+        sent = dict(context.invocation_metadata() or ())
         asked = ((asking, "1"),) if asking else ()
-        self.metadata = (*passed, (CALLER_KEY, _anonymous(callers.current().owner or context.peer())), *asked)
+        self._own = ((CALLER_KEY, _anonymous(callers.current().owner or context.peer())), *asked)
+        # What has another form is no trace, and is left out.
+        self._trace = str(sent[tracing.HEADER]) if tracing.is_traceparent(sent.get(tracing.HEADER)) else ""
+
+    @property
+    def metadata(self) -> Metadata:
+        """What is sent to engines beside the message."""
+        return (*(((tracing.HEADER, self._trace),) if self._trace else ()), *self._own)
+
+    @contextmanager
+    def starting(self, request: Any) -> Iterator[None]:
+        """Make a span of a block that starts a request; engines are told of it."""
+        attributes = {"headrace.model": request.model_name, "headrace.handover": getattr(request, "handover", 0)}
+        if request_id := getattr(request, "request_id", ""):
+            attributes["headrace.request_id"] = request_id
+        with tracing.span("gateway.start", self._trace, attributes) as self._trace:
+            yield
 
     def remaining(self) -> float | None:
         """Return the seconds until the client's deadline; None without one."""
@@ -103,10 +116,6 @@ class Forward:
             raise failure_of(engine, error) from error
         finally:
             call.cancel()
-
-
-def _is_trace(value: str | bytes) -> bool:
-    return isinstance(value, str) and _TRACE.fullmatch(value) is not None
 
 
 def _cancelling() -> bool:

@@ -11,6 +11,7 @@ from headrace_proto.pure.faults import is_fault
 from headrace_proto.pure.host_shares import host_of
 from headrace_proto.pure.log_budget import LogBudget
 from headrace_proto.server.logs import logger
+from headrace_proto.server.traces import note_trace
 from starlette.requests import Request
 
 from headrace_gateway import status
@@ -64,6 +65,7 @@ class Endpoint:
         request = Request(scope, receive)
         caller = caller_of(scope, request.headers)
         CALLER.set(caller)
+        note_trace(dict(caller.metadata))
         exchange = Exchange(request, caller, send, self._bodies)
         with self._calls.counts.counting(HTTP, _route(exchange)) as outcome, self._calls.entered(_COUNTED_AS):
             failure = await self._run(exchange, outcome)

@@ -12,6 +12,7 @@ from headrace_engine.commands import AddSequence
 from headrace_engine.engine.cores.cached_blocks import CachedBlocks
 from headrace_engine.engine.cores.waiting_queue import Waiting, WaitingQueue
 from headrace_engine.engine.results.sequence import Sequence
+from headrace_engine.engine.results.spans import record_spans
 from headrace_engine.engine.results.statistics import Clock, SequenceTimes, StepHistory
 from headrace_engine.engine.results.token_details import Top
 from headrace_engine.errors import Internal
@@ -115,6 +116,7 @@ class Outputs:
         self._waiting.add(sequence.key, _waiting(command))
         if sequence.times.handovers and is_first(command):
             self._observed.handovers += 1
+            sequence.times.happens("hand-over", sequence.times.arrival)
         if _weight(command) != 1:
             self._weights[sequence] = _weight(command) - 1
         self._idle.clear()
@@ -123,6 +125,7 @@ class Outputs:
         """Let sequences wait again, under new keys: output for the old keys is dropped, and computed again."""
         for sequence in sequences:
             self._waiting.discard(sequence.key)
+            sequence.times.happens("recovery", self._clock())
             sequence.key = self.new_key()
             self._waiting.add(sequence.key, _waiting(self._commands[sequence]))
         self._live = {sequence.key: sequence for sequence in self._live.values()}
@@ -144,6 +147,7 @@ class Outputs:
         for key in output.preempted:
             if key in self._live:
                 self._live[key].times.preemptions += 1
+                self._live[key].times.happens("preemption", now)
         for key, length in output.searched.items():
             if key in self._live:
                 self._live[key].log.note_searched(length)
@@ -176,6 +180,7 @@ class Outputs:
         self._note_durations(sequence.times, self._clock())
         generated = len(sequence.log) - sequence.log.first_position
         self._observed.note_end(reason, sequence.times, generated, first=is_first(command))
+        record_spans(sequence.times, reason, sequence.index, generated)
         if not self._live:
             self._idle.set()
         return True

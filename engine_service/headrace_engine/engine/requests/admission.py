@@ -145,7 +145,7 @@ class Admission:
             work = work_of(generation, length, min(left))
             check_deadline(model, generation.effective.deadline, self._clock() - start.arrival, work)
         openings = open_sequences(resolved.decoding, start.request, resolved.resumed)
-        times = partial(SequenceTimes, start.arrival, length, owner=start.request.owner)
+        times = partial(SequenceTimes, start.arrival, length, owner=start.request.owner, trace=start.request.trace)
         plan = SequencePlan(start.request, generation.effective, resolved.options, openings, resolved.decoding, times)
         tops = prompt_tops(generation, model.effective.vocab_size)
         vector = 0 if start.request.pooling is None else _NUMBER * prepared.files.spec.hidden_size

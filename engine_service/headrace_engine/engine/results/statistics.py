@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from headrace_proto.pure.tracing import Event
+
 from headrace_engine.engine.results.observations import Observations
 from headrace_engine.engine.results.step_times import StepTimes
 from headrace_engine.messages import StepOutput
@@ -36,6 +38,8 @@ class SequenceTimes:
     Attributes:
         kept: statistics from a previous engine: first times are kept, counts continue.
         owner: who counts for it; "": nobody by name.
+        trace: trace context of the call that started it.
+        events: what happened to it, for its trace.
     """
 
     arrival: float
@@ -52,6 +56,12 @@ class SequenceTimes:
     kept: RequestStat = field(default_factory=RequestStat)
     gaps: array[float] = field(default_factory=lambda: array("f"))
     owner: str = ""
+    trace: str = ""
+    events: tuple[Event, ...] = ()
+
+    def happens(self, event: str, now: float) -> None:
+        """Record an event for the trace."""
+        self.events = (*self.events, (event, now))
 
     def token(self, now: float) -> None:
         """Record a token in the log."""

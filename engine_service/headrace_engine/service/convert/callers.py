@@ -5,6 +5,9 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Any
 
+from headrace_proto.pure.tracing import HEADER, is_traceparent
+from headrace_proto.server.traces import note_trace
+
 from headrace_engine.errors import FieldViolation, InvalidArgument, PermissionDenied
 from headrace_engine.request_types import OwnerLimit, OwnerLimits
 
@@ -25,6 +28,7 @@ _limits: ContextVar[str] = ContextVar(OWNER_LIMITS, default="")
 _MAX_LIMITS = 512
 _wants_keys: ContextVar[bool] = ContextVar(PROMPT_KEYS, default=False)
 _caller: ContextVar[str] = ContextVar("headrace-caller", default="")
+_trace: ContextVar[str] = ContextVar(HEADER, default="")
 _trusted: ContextVar[bool] = ContextVar("headrace-trusted", default=True)
 
 
@@ -40,11 +44,19 @@ def note_caller(context: Any, *, trusted: bool) -> None:
     _caller.set(str(metadata.get(METADATA_KEY) or context.peer())[:MAX_CALLER])
     _wants_keys.set(PROMPT_KEYS in metadata)
     _limits.set(str(metadata.get(OWNER_LIMITS, "")))
+    sent = metadata.get(HEADER)
+    _trace.set(str(sent) if is_traceparent(sent) else "")
+    note_trace(metadata)
 
 
 def caller() -> str:
     """Return the caller of the current call; "" in process."""
     return _caller.get()
+
+
+def trace() -> str:
+    """Return the trace context of the current call; "" if it has none."""
+    return _trace.get()
 
 
 def wants_prompt_keys() -> bool:

@@ -24,7 +24,7 @@ from headrace_engine.request_types import (
     ToolChoice,
     ToolChoiceMode,
 )
-from headrace_engine.service.convert.callers import caller, owner_limits
+from headrace_engine.service.convert.callers import caller, owner_limits, trace
 from headrace_engine.service.convert.codec import Codec
 from headrace_engine.service.convert.config import GENERATION_CONFIG
 from headrace_engine.service.convert.refusals import refuse_unknown, required
@@ -90,6 +90,7 @@ def generate_request(message: GenerateRequest | StartRequestRequest) -> StartReq
         owner=message.owner,
         caller=caller(),
         limits=owner_limits(),
+        trace=trace(),
     )
 
 
@@ -117,6 +118,7 @@ def embed_requests(message: EmbedRequest) -> list[StartRequest]:
             owner=message.owner,
             caller=caller(),
             limits=owner_limits(),
+            trace=trace(),
             pooling=pooling,
         )
         for each in message.inputs

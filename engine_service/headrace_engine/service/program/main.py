@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import uvloop
 from headrace_proto.server.logs import configure_service
+from headrace_proto.server.traces import start_tracing
 
 from headrace_engine import child_logs
 from headrace_engine.config import ModelFormat
@@ -40,7 +41,11 @@ def main(argv: Sequence[str] | None = None, launcher: CoreLauncher | None = None
     if launcher is None:
         launcher = _launcher(arguments)
     sys.setswitchinterval(SWITCH_INTERVAL)
-    return uvloop.run(_serve(arguments, launcher))
+    flush = start_tracing("headrace-engine", **{"service.instance.id": arguments.engine.name})
+    try:
+        return uvloop.run(_serve(arguments, launcher))
+    finally:
+        flush()
 
 
 def _launcher(arguments: Arguments) -> CoreLauncher:
