@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import jsonschema
@@ -167,6 +168,27 @@ def test_named_functions_are_called_and_strict_ones_held() -> None:
         ("glm45", {"properties": {"a": {"type": "string", "pattern": "x+"}}}, "pattern cannot be enforced"),
         ("pythonic", {"properties": {"a": {"type": "integer", "minimum": 1}}}, "minimum cannot be enforced"),
         ("pythonic", {"properties": {"a": {"$ref": "#/$defs/none"}}, "minProperties": 1}, "minProperties cannot"),
+        ("pythonic", {"properties": {"a": {"$ref": "#/$defs/none"}}}, "is no schema"),
+        ("pythonic", {"type": "object", "properties": {"a": {"$ref": "#"}, "b": {"$ref": "#"}}}, "more than 20 deep"),
+        ("pythonic", {"properties": 5}, "properties must be an object"),
+        ("qwen3_coder", {"properties": ["a"]}, "properties must be an object"),
+        ("gemma4", {"properties": {"a": {}}, "required": 5}, "required must be a list"),
+        ("qwen3_coder", {"properties": {"a": {}}, "required": ["b"]}, '"b" is required'),
+        (
+            "pythonic",
+            {"properties": {"a": {"type": "object", "properties": {"b": {}}, "required": ["c"]}}},
+            '"c" is required',
+        ),
+        ("pythonic", {"properties": {"a": {"anyOf": 5}}}, "anyOf must be a list"),
+        ("pythonic", {"properties": {"a": {"anyOf": []}}}, "anyOf must be a list"),
+        ("pythonic", {"properties": {"a": {"type": 5}}}, "type must be a string"),
+        ("pythonic", {"properties": {"a": {"type": []}}}, "type must be a string"),
+        ("pythonic", {"properties": {"a": {"type": [["string"]]}}}, "type must be a string"),
+        ("pythonic", {"properties": {"a b": {"type": "integer"}}}, '"a b" is no name of a parameter'),
+        ("gemma4", {"properties": {"a": {"type": "object", "properties": {"": {}}}}}, '"" is no name of a parameter'),
+        ("seed_oss", {"properties": {"a>b": {"type": "integer"}}}, '"a>b" is no name of a parameter'),
+        ("seed_oss", {"properties": {"a": {"enum": ["</parameter>"]}}}, "cannot be written as texts"),
+        ("gemma4", {"properties": {"a": {"enum": ['<|"|>']}}}, "a constant with"),
         ("hermes", {"properties": {"a": {"not": {}}}}, "not: list what is allowed"),
         ("hermes", {"type": "object", "properties": {"a": {"$ref": "#/$defs/none"}}}, "cannot be compiled"),
     ],
@@ -176,6 +198,25 @@ def test_what_cannot_be_enforced_is_refused_by_name(calls: str, parameters: Any,
     what = WantedCalls(calls, "think", opened=False, tools=(tool,), strict=("f",))
     with pytest.raises(InvalidArgument, match=words):
         guide(Letters([]), what)
+
+
+@pytest.mark.parametrize("calls", FORMATS)
+def test_functions_that_machines_could_not_read_are_refused(calls: str) -> None:
+    letters, outcomes = Letters([]), set[Any]()
+    for name in ("get-weather", "a.b", "a b", 'a"b', "a>b", "a:b", "a\nb", "ä", "all", "n" * 300):
+        tool = json.dumps({"function": {"name": name, "parameters": EMPTY}})
+        what = WantedCalls(calls, "", opened=False, tools=(tool,), strict=(name,), required=True, parallel=False)
+        try:
+            following = partial(guide, letters, what)
+            texts = [text for seed in range(8) if (text := drawn(letters, following(), seed)) is not None]
+        except InvalidArgument as error:
+            outcomes.add(str(error).partition(" is a ")[2])
+            continue
+        tools = [json.loads(tool)]
+        called = [part[0] for text in texts for part in parted(calls, text, tools=tools) if isinstance(part, tuple)]
+        outcomes.add(called == [name] * len(texts) != [])
+    why = f"name by which no function can be called in the format {calls}, in which this model writes calls"
+    assert outcomes == {why, True}
 
 
 def test_marks_that_are_special_tokens_are_only_those() -> None:

@@ -9,6 +9,7 @@ from headrace_proto.pure.answers.literal_calls import LiteralCalls
 
 from headrace_engine.guided.calls.bodies import arguments, calls_after_mark
 from headrace_engine.guided.calls.lark import Rules
+from headrace_engine.guided.calls.names import check_name
 from headrace_engine.guided.calls.wanted import Function, WantedCalls
 from headrace_engine.guided.refusal import refused
 
@@ -26,10 +27,12 @@ def grammar_of_calls(wanted: WantedCalls, specials: Mapping[str, int]) -> tuple[
         InvalidArgument: BAD_RESPONSE_FORMAT.
     """
     rules, functions, form = Rules(specials), wanted.functions(), CALLS[wanted.calls]
-    if wanted.calls == "harmony":
-        start = _harmony(rules, wanted, functions)
-    elif form.layout is None:
+    if wanted.calls != "harmony" and form.layout is None:
         raise refused(f"cannot be enforced: calls in the format {wanted.calls} have no grammar")
+    for one in functions:
+        check_name(wanted.calls, one)
+    if form.layout is None:
+        start = _harmony(rules, wanted, functions)
     else:
         answer = _required if wanted.required else _optional
         start = f"{_thought(rules, wanted)} {answer(rules, form, form.layout, functions, wanted)}"

@@ -10,10 +10,12 @@ from headrace_proto.pure.answers.json_calls import JsonCalls
 from headrace_proto.pure.answers.named_calls import EitherCalls, NamedCalls
 from headrace_proto.pure.answers.parameter_calls import ParameterCalls
 
-from headrace_engine.guided.calls.keywords import refuse_more, values_of
+from headrace_engine.guided.calls.keywords import properties_of, refuse_more, values_of
 from headrace_engine.guided.calls.lark import Rules
 from headrace_engine.guided.calls.literals import literal_calls
+from headrace_engine.guided.calls.names import check_key
 from headrace_engine.guided.calls.wanted import Function
+from headrace_engine.guided.refusal import refused
 
 _BLANK = r"[ \n]{0,2}"
 
@@ -87,9 +89,9 @@ def _parameters(rules: Rules, layout: ParameterCalls, function: Function) -> str
 def _given(rules: Rules, layout: ParameterCalls, function: Function) -> str:
     """Return the parameters of a function, in the order of its schema."""
     schema, found = _object(function), []
-    properties = schema.get("properties", {})
     refuse_more(function, schema, {"type", "properties", "required", "additionalProperties", "$defs", "definitions"})
-    for key, one in properties.items() if isinstance(properties, dict) else ():
+    properties_of(function, schema)
+    for key, one in schema.get("properties", {}).items():
         value = _value(rules, layout, function, schema, key, one)
         needed = key in schema.get("required", ())
         found.append(value if needed else f"({value})?")
@@ -97,6 +99,7 @@ def _given(rules: Rules, layout: ParameterCalls, function: Function) -> str:
 
 
 def _value(rules: Rules, layout: ParameterCalls, function: Function, root: Any, key: str, schema: Any) -> str:
+    check_key(layout, function, key)
     blank, close = rules.pattern(_BLANK), ("\n" if layout.line_breaks else "") + layout.value_close
     text = _is_string(schema)
     opens = list(layout.value_opens)
@@ -111,7 +114,11 @@ def _value(rules: Rules, layout: ParameterCalls, function: Function, root: Any, 
         value = rules.json({**schema, **shared} if isinstance(schema, dict) else schema)
         return f"{head} {value} {rules.literal(close)} {blank}"
     if (values := values_of(schema)) is not None:
-        return f"{head} ({' | '.join(rules.literal(str(one)) for one in values)}) {rules.literal(close)} {blank}"
+        texts = [one for one in values if isinstance(one, str)]
+        if not texts or any(layout.value_close in one for one in texts):
+            what = "cannot be written as texts in the format in which this model writes calls"
+            raise refused(f'of {function.name} cannot be strict: the values of "{key[:64]}" {what}')
+        return f"{head} ({' | '.join(map(rules.literal, texts))}) {rules.literal(close)} {blank}"
     refuse_more(function, schema, {"type"})
     return f"{head} {rules.upto(close)} {blank}"
 

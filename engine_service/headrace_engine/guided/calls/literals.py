@@ -7,8 +7,16 @@ from typing import Any
 
 from headrace_proto.pure.answers.literal_calls import LiteralCalls
 
-from headrace_engine.guided.calls.keywords import TYPES, refuse_more, resolved, values_of
+from headrace_engine.guided.calls.keywords import (
+    alternatives_of,
+    properties_of,
+    refuse_more,
+    resolved,
+    types_of,
+    values_of,
+)
 from headrace_engine.guided.calls.lark import Rules
+from headrace_engine.guided.calls.names import check_key
 from headrace_engine.guided.calls.wanted import Function
 from headrace_engine.guided.refusal import refused
 
@@ -57,11 +65,12 @@ class _Literals:
         """Return the entries of an object, those that must be there first."""
         known = {"type", "properties", "required", "additionalProperties", "$defs", "definitions"}
         refuse_more(self._function, schema, known)
-        properties = schema.get("properties", {})
+        properties = properties_of(self._function, schema)
         needed = [key for key in properties if key in schema.get("required", ())]
         others = [key for key in properties if key not in needed]
 
         def entry(key: str) -> str:
+            check_key(self._layout, self._function, key, quoted=quoted)
             name = self._string(key) if quoted else self._rules.literal(key)
             return f"{name} {json.dumps(sign)} {self._value(properties[key], depth + 1)}"
 
@@ -84,10 +93,10 @@ class _Literals:
             return self._rules.rule(" | ".join(map(self._constant, values)))
         if "anyOf" in schema:
             refuse_more(self._function, schema, {"anyOf"})
-            return self._rules.rule(" | ".join(self._value(one, depth + 1) for one in schema["anyOf"]))
-        kinds = schema.get("type", TYPES)
-        found = [self._typed(kind, schema, depth) for kind in ([kinds] if isinstance(kinds, str) else kinds)]
-        return self._rules.rule(" | ".join(found))
+            found = alternatives_of(self._function, schema)
+            return self._rules.rule(" | ".join(self._value(one, depth + 1) for one in found))
+        kinds = types_of(self._function, schema)
+        return self._rules.rule(" | ".join(self._typed(kind, schema, depth) for kind in kinds))
 
     def _typed(self, kind: str, schema: dict[str, Any], depth: int) -> str:
         if kind == "object":
@@ -124,6 +133,9 @@ class _Literals:
     def _string(self, text: str) -> str:
         if self._python:
             return json.dumps(json.dumps(text, ensure_ascii=False))
+        if self._layout.quotes in text:
+            what = f"a constant with {self._layout.quotes} cannot be written in the format"
+            raise refused(f"of {self._function.name} cannot be strict: {what} in which this model writes calls")
         return self._rules.literal(self._layout.quotes + text + self._layout.quotes)
 
     def _any_string(self) -> str:
