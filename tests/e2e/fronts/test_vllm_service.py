@@ -155,6 +155,14 @@ def test_stored_blocks_are_told_with_their_ids(served: Served) -> None:
     events.cancel()
 
 
+def test_numbers_of_events_leave_room_for_more(served: Served) -> None:
+    asked = common_pb2.SubscribeKvEventsRequest(start_sequence_number=2**64 - 1)
+    with pytest.raises(grpc.RpcError) as refused:
+        next(served.vllm.SubscribeKvEvents(asked))
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "start_sequence_number" in refused.value.details()
+
+
 @pytest.mark.parametrize("method", ["FlushCache", "StartProfile", "StopProfile"])
 def test_what_is_not_there_is_refused_by_name(served: Served, method: str) -> None:
     asked = getattr(common_pb2, f"{method}Request")()

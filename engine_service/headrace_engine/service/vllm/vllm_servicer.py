@@ -32,6 +32,9 @@ _LOOK_SECONDS = 0.1
 _KEYS_AT_ONCE = 1024
 """Blocks in one batch of events, at most: some 100 KB."""
 
+_LAST_NUMBER = 2**63 - 1
+"""Largest number of a batch of events that a subscriber may have seen: there is room for those to come."""
+
 _PIECE = 1 << 20
 """Bytes of a tokenizer in one message."""
 
@@ -142,8 +145,10 @@ class VllmServicer(vllm_engine_pb2_grpc.VllmEngineServicer):
 
         Whoever comes back is told everything again, after a `cleared`, under the numbers after its last one.
         """
+        if (last := request.start_sequence_number) > _LAST_NUMBER:
+            raise InvalidArgument.field("start_sequence_number", f"= {last}; allowed: at most {_LAST_NUMBER}")
         watch = self._engine.watch_cache(self._model)
-        events = KvEvents(self._blocks, request.start_sequence_number + 1)
+        events = KvEvents(self._blocks, last + 1)
         while True:
             more = watch.poll()
             taken = watch.take(_KEYS_AT_ONCE)[0] if more else []
