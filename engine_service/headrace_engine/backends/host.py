@@ -16,7 +16,7 @@ _LIST = re.compile(r"[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*")
 
 def memory_limit(root: Path = _ROOT) -> int:
     """Return the bytes that this process may use: the host's memory, or a smaller limit of its control groups."""
-    limits = [_host_memory(root)]
+    limits = [host_memory(root)]
     for directory in _cgroups(root, "memory"):
         for name in ("memory.max", "memory.limit_in_bytes"):
             text = _read(directory / name)
@@ -25,7 +25,8 @@ def memory_limit(root: Path = _ROOT) -> int:
     return min(limits)
 
 
-def _host_memory(root: Path) -> int:
+def host_memory(root: Path = _ROOT) -> int:
+    """Return the bytes of the host's memory."""
     for line in (root / "proc/meminfo").read_text(encoding="ascii").splitlines():
         name, _, value = line.partition(":")
         if name == "MemTotal":

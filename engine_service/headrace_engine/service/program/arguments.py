@@ -19,7 +19,7 @@ from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.config.logits_processors import read_sources
 from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.environment import PROCESSORS_VARIABLE, logits_processors
-from headrace_engine.service.program.engine_flags import add_engine_flags
+from headrace_engine.service.program.engine_flags import EXAMINED, add_doctor_flags, add_engine_flags
 from headrace_engine.service.program.model_arguments import Setting, allowed_values, read_model
 
 _MODEL_FLAGS = {
@@ -54,6 +54,8 @@ class Arguments:
         secrets: one of which every call must bring; none: anyone may call.
         metrics: address of the metrics' HTTP port; None: there is none.
         vllm_model: model to serve by vLLM's service too; "": none.
+        doctor: say what would come of the command line, instead of serving.
+        doctor_json: say it as JSON.
     """
 
     engine: EngineOptions
@@ -68,6 +70,8 @@ class Arguments:
     secrets: tuple[str, ...]
     metrics: Address | None = None
     vllm_model: str = ""
+    doctor: bool = False
+    doctor_json: bool = False
 
 
 def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
@@ -75,6 +79,8 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
     parser = _parser()
     given = parser.parse_args(argv)
     try:
+        if given.json and given.doctor is None:
+            raise ValueError("--json is the form of --doctor's answer, and there is no --doctor")
         models = _models(given)
         options = _engine_options(given)
         certificates = certificates_of(given)
@@ -96,16 +102,19 @@ def parse_arguments(argv: Sequence[str] | None = None) -> Arguments:
         secrets=secrets,
         metrics=given.metrics,
         vllm_model=given.vllm_service or "",
+        doctor=given.doctor is not None,
+        doctor_json=given.json,
     )
 
 
 def _models(given: argparse.Namespace) -> tuple[RuntimeConfig, ...]:
-    texts = [(name, getattr(given, name)) for name in _MODEL_FLAGS]
-    settings = [Setting.read(_flag(name), name, text) for name, text in texts if text is not None]
+    flags = [(name, getattr(given, name)) for name in _MODEL_FLAGS]
+    settings = [Setting.read(_flag(name), name, text) for name, text in flags if text is not None]
     settings += map(Setting.from_pair, given.set)
-    if settings and not given.model:
+    texts = [*given.model, *([f"{EXAMINED}={given.doctor}"] if given.doctor else [])]
+    if settings and not texts:
         raise ValueError(f"{settings[0].argument} is a setting of models, but there is no --model")
-    models = tuple(read_model(text, settings, given.backend) for text in given.model)
+    models = tuple(read_model(text, settings, given.backend) for text in texts)
     names = Counter(model.model_name for model in models)
     twice = next((name for name, count in names.items() if count > 1), None)
     if twice is not None:
@@ -138,6 +147,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="MODEL",
         help="serve this model by vLLM's gRPC service too (vllm.grpc.engine.VllmEngine); needs the extra smg",
     )
+    add_doctor_flags(parser)
     models = parser.add_argument_group("models", _ABOUT_MODELS)
     models.add_argument(
         "--model", action="append", default=[], metavar="NAME=PATH", help="install and start a model; repeatable"

@@ -13,6 +13,9 @@ from headrace_engine.engine.config.options import FILE_LIMIT, STREAM_INTERVAL
 from headrace_engine.environment import PROCESSORS_VARIABLE
 from headrace_engine.process import AUTO_BACKEND, BACKENDS
 
+EXAMINED = "examined"
+"""Name of the model that --doctor PATH examines."""
+
 
 def add_engine_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags of an engine, besides those of both servers and those of its models."""
@@ -51,6 +54,20 @@ def add_engine_flags(parser: argparse.ArgumentParser) -> None:
         default="process",
         help="run each model's core in a process or a thread",
     )
+
+
+def add_doctor_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that examine instead of serving."""
+    doctor = parser.add_argument_group("doctor")
+    doctor.add_argument(
+        "--doctor",
+        nargs="?",
+        const="",
+        metavar="PATH",
+        help="serve nothing: say what this machine can run, and what would come of this command line, "
+        "and start the model at PATH, and each --model, once; exit status 1 if something does not work",
+    )
+    doctor.add_argument("--json", action="store_true", help="print what --doctor finds as JSON")
 
 
 def _add_sources(parser: argparse.ArgumentParser) -> None:

@@ -34,6 +34,8 @@ def main(argv: Sequence[str] | None = None, launcher: CoreLauncher | None = None
         The exit status: 0, or 1 if the engine could not start what the command line names, or was cut.
     """
     arguments = parse_arguments(argv)
+    if arguments.doctor:
+        return _examine(arguments, launcher)
     configure_service(
         child_logs.PACKAGE, json=arguments.log_json, level=arguments.log_level, engine=arguments.engine.name
     )
@@ -46,6 +48,20 @@ def main(argv: Sequence[str] | None = None, launcher: CoreLauncher | None = None
         return uvloop.run(_serve(arguments, launcher))
     finally:
         flush()
+
+
+def _examine(arguments: Arguments, launcher: CoreLauncher | None) -> int:
+    """Say what would come of the command line. Return the exit status: 1 if something does not work."""
+    # Imports torch, which takes seconds.
+    from headrace_engine.service.program.doctor.examine import examine
+
+    configure_service(child_logs.PACKAGE, json=arguments.log_json, level="error", engine=arguments.engine.name)
+    child_logs.announce(json_lines=arguments.log_json, level="error", engine=arguments.engine.name)
+    plain = launch_thread if arguments.core_threads else launch_process
+    try:
+        return uvloop.run(examine(arguments, launcher or plain))
+    except KeyboardInterrupt:
+        return 130
 
 
 def _launcher(arguments: Arguments) -> CoreLauncher:

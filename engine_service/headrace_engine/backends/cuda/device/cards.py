@@ -23,7 +23,7 @@ def check_card(index: int) -> None:
     Raises:
         InvalidArgument: names compute_unit or device_list.
     """
-    problem = _no_cuda()
+    problem = why_no_cuda()
     if problem:
         raise InvalidArgument.field("config.compute_unit", f"= CUDA, but {problem}; allowed here: CPU")
     count = torch.cuda.device_count()
@@ -43,7 +43,7 @@ def too_old(name: str, capability: tuple[int, int]) -> str:
     return f"{name} has compute capability {has}, and the kernels need {needs} (A100, RTX 30 and later)"
 
 
-def _no_cuda() -> str:
+def why_no_cuda() -> str:
     """Return why there is no usable CUDA device; "" if there is one."""
     if torch.version.cuda is None:
         return "this torch is a CPU build: install one for CUDA"
@@ -52,8 +52,8 @@ def _no_cuda() -> str:
         return "there is no NVIDIA driver: install one, or give the container access to the host's (--gpus all)"
     if version < _DRIVER:
         return (
-            f"the NVIDIA driver is for CUDA {_shown(version)}, and this build needs {_shown(_DRIVER)}: update the "
-            "driver to 580 or later"
+            f"the NVIDIA driver is for CUDA {shown_version(version)}, and this build needs {shown_version(_DRIVER)}: "
+            "update the driver to 580 or later"
         )
     return "" if torch.cuda.is_available() else _HIDDEN
 
@@ -68,5 +68,6 @@ def driver_version() -> int | None:
     return version.value if driver.cuDriverGetVersion(ctypes.byref(version)) == 0 else None
 
 
-def _shown(version: int) -> str:
+def shown_version(version: int) -> str:
+    """Return a driver's CUDA version as people write it, such as "13.0"."""
     return f"{version // 1000}.{version % 1000 // 10}"

@@ -1,0 +1,1 @@
+"""`headrace-engine --doctor`: says what this machine can run, and why not the rest, by the code that engines run."""
