@@ -6,7 +6,7 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from http import HTTPStatus
 from typing import Any, NoReturn, TypeVar
 
@@ -19,6 +19,8 @@ from starlette.requests import ClientDisconnect, Request
 from headrace_gateway.http.failures import Failure, invalid
 
 T = TypeVar("T", bound=msgspec.Struct)
+A = TypeVar("A")
+R = TypeVar("R")
 
 MAX_DEPTH = 100
 """Lists and objects that may be nested in a body."""
@@ -31,6 +33,9 @@ MAX_MESSAGES = 16_384
 
 MAX_PARSERS = 2
 """Large bodies that are parsed at once."""
+
+MAX_CONVERTERS = 2
+"""Large messages that are converted from or to their JSON form at once: it takes several times as long as to parse."""
 
 _LARGE = 64 << 10
 """Bytes of a body that is parsed in a thread, so that streams go on."""
@@ -52,11 +57,17 @@ class Bodies(Intake):
     def __init__(self, seconds: float = READ_SECONDS) -> None:
         super().__init__(seconds=seconds)
         self._parsers = asyncio.Semaphore(MAX_PARSERS)
+        self._converters = asyncio.Semaphore(MAX_CONVERTERS)
 
     async def parse(self, body: bytes) -> dict[str, Any]:
         """Parse a large body, once a thread is free. Raises Failure as `read_object`."""
         async with self._parsers:
             return await in_daemon(_parsed, body)
+
+    async def convert(self, work: Callable[[A], R], message: A) -> R:
+        """Convert a large message by `work`, once a thread is free."""
+        async with self._converters:
+            return await in_daemon(work, message)
 
 
 async def read_object(request: Request, bodies: Bodies, peer: str) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from headrace_gateway.http.callers import Caller
 from headrace_gateway.http.failures import Failure
 
 T = TypeVar("T", bound=msgspec.Struct)
+A = TypeVar("A")
+R = TypeVar("R")
 
 Send = Callable[[Any], Awaitable[None]]
 
@@ -60,6 +62,10 @@ class Exchange:
             Failure: as `read_object`, `without_effect` and `struct_of`.
         """
         return struct_of(kind, without_effect(await self.body(), harmless, refused))
+
+    async def convert(self, work: Callable[[A], R], message: A) -> R:
+        """Convert a large message by `work`, once a thread is free."""
+        return await self._bodies.convert(work, message)
 
     @asynccontextmanager
     async def attended(self) -> AsyncIterator[None]:

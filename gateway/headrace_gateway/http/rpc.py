@@ -16,7 +16,6 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from google.rpc import error_details_pb2  # noqa: F401  # The JSON form of details looks their types up.
-from headrace_proto.pure.daemon_thread import in_daemon
 from headrace_proto.v1 import engine_service_pb2, model_service_pb2, request_service_pb2
 from headrace_proto.v1.status_pb2 import RetryInfo, Status
 from headrace_proto.wire.status import CODE_NAMES, details_of, info_of
@@ -126,13 +125,14 @@ class Rpc:
         given = await exchange.body()
         timeout = _timeout(exchange.request.headers.get(_TIMEOUT))
         large = int(exchange.request.headers.get("content-length", _LARGE)) >= _LARGE
-        request = await in_daemon(self._parsed, given) if large else self._parsed(given)
+        request = await exchange.convert(self._parsed, given) if large else self._parsed(given)
         async with exchange.attended():
             try:
                 answer = await self._clients.services.unary(self._name, request, timeout=timeout)
             except CallError as error:
                 raise _failed(error.status) from None
-        text = await in_daemon(_written, answer) if answer.ByteSize() >= _LARGE else _written(answer)
+        large = answer.ByteSize() >= _LARGE
+        text = await exchange.convert(_written, answer) if large else _written(answer)
         await exchange.answer_text(text, "application/json")
 
     def _parsed(self, given: dict[str, Any]) -> Message:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from http import HTTPStatus
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ import msgspec
 import pytest
 from headrace_gateway.http.anthropic.request import MessageRequest
 from headrace_gateway.http.bodies import (
+    MAX_CONVERTERS,
     MAX_COUNT,
     MAX_DEPTH,
     MAX_MESSAGES,
@@ -180,3 +182,21 @@ def test_what_no_engine_takes_is_not_converted(kind: Any, field: str, given: Any
             kind, {"model": "m", **({} if kind is ResponseRequest else {"max_tokens": 1, "messages": []}), field: given}
         )
     assert caught.value.field == field
+
+
+async def test_few_large_messages_are_converted_at_once() -> None:
+    bodies, go, begun = Bodies(), threading.Event(), list[int]()
+
+    def work(number: int) -> int:
+        begun.append(number)
+        assert go.wait(30)
+        return -number
+
+    converting = [asyncio.create_task(bodies.convert(work, number)) for number in range(MAX_CONVERTERS + 3)]
+    async with asyncio.timeout(30):
+        while len(begun) < MAX_CONVERTERS:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.02)
+        assert len(begun) == MAX_CONVERTERS
+        go.set()
+        assert await asyncio.gather(*converting) == [-number for number in range(MAX_CONVERTERS + 3)]
