@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from headrace_proto.pure.addresses import Address
+from headrace_proto.pure.host_shares import host_of
+from headrace_proto.pure.shares import Shares
 from headrace_proto.server.listening import ListenError, check_free
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
@@ -17,7 +19,7 @@ from headrace_engine.service.metrics.families import families
 from headrace_engine.service.metrics.vllm_names import vllm_families
 
 MOST_CONNECTIONS = 64
-"""Connections at once; others are closed."""
+"""Connections at once, shared by hosts; others are closed."""
 
 LONGEST_HEAD = 16 << 10
 """Maximum bytes of a request."""
@@ -39,6 +41,7 @@ class MetricsServer:
         self._engine = engine
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.Task[None]] = set()
+        self._shares: Shares[str] = Shares(MOST_CONNECTIONS)
 
     async def listen(self, address: Address) -> Address:
         """Listen, and serve from now on. Return the address with the real port.
@@ -64,15 +67,16 @@ class MetricsServer:
         await self._server.wait_closed()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        if task is None or len(self._open) >= MOST_CONNECTIONS:
+        task, host = asyncio.current_task(), _host_of(writer)
+        if task is None or not self._shares.can_take(host):
             writer.close()
             return
         self._open.add(task)
         answered = False
         try:
-            async with asyncio.timeout(PATIENCE):
-                await self._answer(reader, writer)
+            with self._shares.holding(host):
+                async with asyncio.timeout(PATIENCE):
+                    await self._answer(reader, writer)
             answered = True
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # A caller that goes away, is slow, or sends something else, costs itself its answer.
@@ -110,6 +114,11 @@ class _Engine(Collector):
         models = self._engine.measured()
         yield from families(self._engine.server_info(), models)
         yield from vllm_families(models)
+
+
+def _host_of(writer: asyncio.StreamWriter) -> str:
+    host, port, *_ = writer.get_extra_info("peername") or ("", 0)
+    return host_of(f"ipv6:[{host}]:{port}" if ":" in host else f"ipv4:{host}:{port}")
 
 
 def _message(status: str, kind: str, body: bytes) -> bytes:

@@ -185,18 +185,18 @@ def test_what_no_engine_takes_is_not_converted(kind: Any, field: str, given: Any
 
 
 async def test_few_large_messages_are_converted_at_once() -> None:
-    bodies, go, begun = Bodies(), threading.Event(), list[int]()
+    bodies, go, begun, numbers = Bodies(), threading.Event(), threading.Semaphore(0), list[int]()
 
     def work(number: int) -> int:
-        begun.append(number)
+        numbers.append(number)
+        begun.release()
         assert go.wait(30)
         return -number
 
     converting = [asyncio.create_task(bodies.convert(work, number)) for number in range(MAX_CONVERTERS + 3)]
-    async with asyncio.timeout(30):
-        while len(begun) < MAX_CONVERTERS:
-            await asyncio.sleep(0.001)
-        await asyncio.sleep(0.02)
-        assert len(begun) == MAX_CONVERTERS
-        go.set()
-        assert await asyncio.gather(*converting) == [-number for number in range(MAX_CONVERTERS + 3)]
+    for _ in range(MAX_CONVERTERS):
+        assert await asyncio.to_thread(begun.acquire, timeout=30)
+    await asyncio.sleep(0.02)
+    assert len(numbers) == MAX_CONVERTERS
+    go.set()
+    assert await asyncio.gather(*converting) == [-number for number in range(MAX_CONVERTERS + 3)]

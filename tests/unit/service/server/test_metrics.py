@@ -174,6 +174,16 @@ async def test_connections_are_bounded(rig: Rig, port: int) -> None:
     await scrape(port)
 
 
+async def test_connections_are_shared_by_hosts(port: int) -> None:
+    silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(MOST_CONNECTIONS)]
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+    async with ends("a host takes the connections of another one"):
+        writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+    for one in (writer, *(each for _, each in silent)):
+        one.close()
+
+
 async def test_closing_cuts_those_that_are_open(rig: Rig) -> None:
     server = MetricsServer(rig.engine)
     address = await server.listen(Address("127.0.0.1", 0))
