@@ -15,10 +15,12 @@ ROOT = Path(__file__).parents[2]
 OF_OTHERS = {
     "docs/kubernetes.md",
     "docs/metrics.md",
+    "docs/migrating-from-tgi.md",
     "docs/model-configs.md",
     "docs/operations.md",
     "docs/other-fronts.md",
     "docs/proxies.md",
+    "docs/traces.md",
 }
 """Pages that quote settings of other programs, and metrics, whose names are put together where they are used."""
 
