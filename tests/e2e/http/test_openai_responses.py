@@ -187,6 +187,13 @@ def test_a_wrong_field_is_named(client: openai.OpenAI, fields: Any, field: str, 
     assert caught.value.param.startswith(field)
 
 
+@pytest.mark.parametrize("background", [False, True])
+def test_tools_that_cannot_be_parted_are_refused_at_once(client: openai.OpenAI, background: bool) -> None:
+    tool: Any = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": False}
+    with pytest.raises(openai.BadRequestError, match="in no form that is known"):
+        client.responses.create(model="tiny", input="hi", tools=[tool], background=background, store=True)
+
+
 def test_unknown_responses_and_queries_are_told(client: openai.OpenAI, gateway: HttpGateway) -> None:
     for call in (client.responses.retrieve, client.responses.cancel, client.responses.delete):
         with pytest.raises(openai.NotFoundError):

@@ -119,6 +119,11 @@ class Responses:
         conversation = prompt["messages"][0 if request.instructions is None else 1 :]
         followed = Followed(queue, _begun(request, queue.request), conversation, request.wanted_tools())
         self._store.add(followed, exchange.caller, size)
+        try:
+            parting_of(followed)  # It refuses tools that it cannot part.
+        except Failure:
+            self._store.drop(followed.response.id)
+            raise
         if request.background and not request.stream:
             await exchange.answer(followed.response)
             return
