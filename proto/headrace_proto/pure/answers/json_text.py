@@ -45,14 +45,18 @@ def quoted(text: str) -> str:
 
 
 def object_in(text: str) -> str | None:
-    """Return the JSON object that a text is, or that a string of JSON has within; None if it is none."""
+    """Return the JSON object that a text is, or that a string of JSON has within; None if it is none.
+
+    One with halves of surrogate pairs is none: other parsers refuse it.
+    """
     try:
         value = loads(text)
         if isinstance(value, str):
             text, value = value, loads(value)
-    except ValueError:
+        whole = is_unicode(json.dumps(value, ensure_ascii=False))
+    except (ValueError, RecursionError):
         return None
-    return text if isinstance(value, dict) and is_unicode(text) else None
+    return text if isinstance(value, dict) and whole and is_unicode(text) else None
 
 
 def is_unicode(text: str) -> bool:
