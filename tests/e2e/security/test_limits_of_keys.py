@@ -88,3 +88,11 @@ def test_tokens_are_charged_over_both(http: httpx.Client, secured: Secured, impa
     assert answer.status_code == 429
     assert answer.json()["error"]["code"] == "rate_limited"
     held(other)
+
+
+def test_prompts_that_a_key_never_allows_at_once_are_refused(http: httpx.Client, secured: Secured) -> None:
+    headers = {"authorization": f"Bearer {secured.keys['few']}"}
+    body = {"model": MODEL, "prompt": ["a", "b"], "max_tokens": 1}
+    answer = http.post("/v1/completions", json=body, headers=headers)
+    assert answer.status_code == 400
+    assert 'has 2 entries, each a request of its own, and API key "few" allows 1' in answer.json()["error"]["message"]

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 from headrace import AsyncResultQueue
 
+from headrace_gateway.access import callers
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import invalid
 from headrace_gateway.http.generation import Generations, Text
@@ -93,13 +94,25 @@ class Completions:
         """Complete the prompts of one request."""
         request = await exchange.read(CompletionRequest, _HARMLESS, _REFUSED)
         config, names = request.config(), fields.NAMES | {"top_logprobs": "logprobs"}
+        prompts = request.prompts()
+        _check_count(len(prompts))
         async with exchange.attended(), AsyncExitStack() as stack:
             firsts = [
                 await stack.enter_async_context(self._generations.started(request.model, prompt, config, names))
-                for prompt in request.prompts()
+                for prompt in prompts
             ]
             completing = _Completing(exchange, request, firsts, TokenTexts(self._generations.client, request.model))
             await (completing.stream() if request.stream else completing.whole())
+
+
+def _check_count(prompts: int) -> None:
+    """Refuse more prompts than the caller's key ever allows at once: to try again would not help."""
+    key = callers.current().key
+    for name in ("concurrent_requests", "requests_per_minute"):
+        most = None if key is None else getattr(key, name)
+        if key is not None and most is not None and prompts > most:
+            text = f'has {prompts} entries, each a request of its own, and API key "{key.name}" allows {most} ({name})'
+            raise invalid("prompt", f"{text}: send fewer at once")
 
 
 class _Completing:
