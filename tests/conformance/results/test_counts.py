@@ -53,6 +53,7 @@ ECHOES: list[dict[str, Any]] = [
     {"early_stopping": False, "ignore_eos": True},
     {"repetition_penalty": 1.25},
     {"best_of": 3, "length_penalty": 0.5},
+    {"num_beams": 2, "beam_stopping": "FIRST", "do_sample": False},
     {"response_format": {"type": "regex", "regex": "a+"}},
     {"logits_processors": [{"name": "add", "arguments": [17.0, 2.5]}]},
     {"lease": {"running": 20.0, "ended": 30.0}},

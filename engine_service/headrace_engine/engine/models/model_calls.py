@@ -157,6 +157,11 @@ class ModelCalls:
         prepared = self._models.prepared(model_name)
         return await prepared.text.files(prepared.files.spec.architecture)
 
+    async def tokenizer_archive(self, model_name: str) -> bytes:
+        """Return the same files as a zip."""
+        prepared = self._models.prepared(model_name)
+        return await prepared.text.archive(prepared.files.spec.architecture)
+
     def tokens_to_prefill(self, model_name: str) -> int:
         """Return the prompt tokens that a model has still to compute, without those in its prefix cache."""
         return self._models.get(model_name).outputs.tokens_to_prefill

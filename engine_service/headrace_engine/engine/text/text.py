@@ -16,7 +16,7 @@ from headrace_engine.engine.text.pieces import encode_pieces
 from headrace_engine.engine.text.spellings import SLICE, in_slices, spell_slices, spelling_size, spellings
 from headrace_engine.engine.text.stopping import Decoder, StoppingDetokenizer
 from headrace_engine.engine.text.stops import stops_of
-from headrace_engine.engine.text.tokenizer_files import TokenizerFiles, tokenizer_files
+from headrace_engine.engine.text.tokenizer_files import TokenizerFiles, tokenizer_archive, tokenizer_files
 from headrace_engine.engine.work.pool import PoolLimits, WorkPool
 from headrace_engine.engine.work.pools import WorkPools
 from headrace_engine.errors import InvalidArgument
@@ -73,8 +73,12 @@ class TextProcessor:
     async def files(self, architecture: str) -> TokenizerFiles:
         """Return the tokenizer as files. `architecture`: of the model."""
         size = len(self._bundle.pieces)
-        template = self._chat_template
-        return await self._pools.on_text("", size, tokenizer_files, self._bundle, template, architecture)
+        return await self._pools.on_text("", size, tokenizer_files, self._bundle, self._chat_template, architecture)
+
+    async def archive(self, architecture: str) -> bytes:
+        """Return the same files as a zip."""
+        size = len(self._bundle.pieces)
+        return await self._pools.on_text("", size, tokenizer_archive, self._bundle, self._chat_template, architecture)
 
     def check_known(self, ids: Sequence[int]) -> None:
         """Refuse ids for which the model has no row; see TokenizerBundle."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import io
 import time
-import zipfile
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -133,8 +131,7 @@ class VllmServicer(vllm_engine_pb2_grpc.VllmEngineServicer):
 
     async def GetTokenizer(self, request: Any, context: Any) -> AsyncIterator[Any]:
         """Send the tokenizer's files as a zip."""
-        found = await self._engine.tokenizer_files(self._model)
-        packed = await asyncio.to_thread(_packed, found.files)
+        packed = await self._engine.tokenizer_archive(self._model)
         digest = hashlib.sha256(packed).hexdigest()
         for begin in range(0, len(packed), _PIECE):
             last = begin + _PIECE >= len(packed)
@@ -211,12 +208,3 @@ class VllmServicer(vllm_engine_pb2_grpc.VllmEngineServicer):
 
 def _lacking(name: str) -> InvalidArgument:
     return InvalidArgument(f"{name} is not supported here", reason="NOT_SUPPORTED")
-
-
-def _packed(files: Mapping[str, str]) -> bytes:
-    """Return files as a zip. Equal files give equal bytes, by which fronts know a tokenizer again."""
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, text in files.items():
-            archive.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
-    return packed.getvalue()

@@ -42,7 +42,7 @@ def any_of(hint: Any) -> st.SearchStrategy[Any]:
         return st.lists(any_of(arguments[0]), max_size=5)
     if get_origin(hint) is tuple:
         return st.lists(any_of(arguments[0]), max_size=5).map(tuple)
-    if get_origin(hint) is Mapping:
+    if get_origin(hint) in (Mapping, dict):
         return st.dictionaries(any_of(arguments[0]), any_of(arguments[1]), max_size=5)
     return st.one_of(*map(any_of, arguments))
 

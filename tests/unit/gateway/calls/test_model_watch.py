@@ -14,6 +14,16 @@ UNSPECIFIED = 0
 
 
 @pytest.fixture
+async def first(world):
+    return await world.engine(smol=INITIAL)
+
+
+@pytest.fixture
+async def second(world):
+    return await world.engine(smol=INITIAL)
+
+
+@pytest.fixture
 async def front(world, first, second):
     return await world.gateway(poll_interval=0.05, e1=first, e2=second)
 

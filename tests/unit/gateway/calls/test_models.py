@@ -15,6 +15,16 @@ UNSPECIFIED = 0
 
 
 @pytest.fixture
+async def first(world):
+    return await world.engine(smol=INITIAL)
+
+
+@pytest.fixture
+async def second(world):
+    return await world.engine(smol=INITIAL)
+
+
+@pytest.fixture
 async def front(world, first, second):
     return await world.gateway(e1=first, e2=second)
 
