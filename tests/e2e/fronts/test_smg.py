@@ -81,9 +81,9 @@ def test_a_schema_is_kept(router: openai.OpenAI) -> None:
 
 def test_a_caller_who_leaves_ends_the_request(router: openai.OpenAI, served: Served) -> None:
     fields: Any = {"model": MODEL, "messages": MESSAGES, "max_tokens": 200, "extra_body": {"ignore_eos": True}}
+    served.gate.allow(3)
     stream = router.chat.completions.create(**fields, stream=True)
     next(iter(stream))
-    served.gate.shut()
     assert served.requests == 1
     stream.close()
     for _ in range(50):  # The router finds out when it passes a token on.

@@ -90,9 +90,10 @@ def test_a_text_is_tokenized(served: Served) -> None:
 
 @pytest.mark.parametrize("way", ["Abort", "drop"])
 def test_a_request_ends_with_its_call_or_by_abort(served: Served, way: str) -> None:
-    call = served.vllm.Generate(request(stream=True, name="r1", max_tokens=200, ignore_eos=True))
-    next(call)
     served.gate.shut()
+    call = served.vllm.Generate(request(stream=True, name="r1", max_tokens=200, ignore_eos=True))
+    served.gate.let(3)
+    next(call)
     assert served.requests == 1
     if way == "drop":
         call.cancel()
@@ -103,9 +104,10 @@ def test_a_request_ends_with_its_call_or_by_abort(served: Served, way: str) -> N
 
 
 def test_a_second_request_of_a_name_in_progress_is_refused(served: Served) -> None:
-    call = served.vllm.Generate(request(stream=True, name="r2", max_tokens=200, ignore_eos=True))
-    next(call)
     served.gate.shut()
+    call = served.vllm.Generate(request(stream=True, name="r2", max_tokens=200, ignore_eos=True))
+    served.gate.let(3)
+    next(call)
     with pytest.raises(grpc.RpcError) as refused:
         list(served.vllm.Generate(request(name="r2")))
     assert refused.value.code() is grpc.StatusCode.ALREADY_EXISTS

@@ -45,6 +45,10 @@ class Gate:
         self._numbers[_ALLOWED] = end = self.taken + steps
         wait_until(lambda: self.taken >= end, f"the core takes no {steps} steps")
 
+    def allow(self, steps: int) -> None:
+        """Let `steps` steps pass, whenever there is something to compute."""
+        self._numbers[_ALLOWED] = self.taken + steps
+
     def pass_through(self) -> None:
         """Wait, in the core, until a step may be taken, and count it."""
         while self._numbers[_TAKEN] >= self._numbers[_ALLOWED]:
