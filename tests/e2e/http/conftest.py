@@ -15,6 +15,8 @@ from support.servers.gate import Gate
 from support.servers.http_servers import HttpGateway, http_gateway
 from support.servers.processes import Server, gated_engine_server
 
+_QWEN3 = Path(__file__).parents[2] / "templates" / "Qwen-Qwen3-0.6B.jinja"
+
 
 @pytest.fixture(scope="session")
 def shared_gateway(shared_engine: Server) -> Iterator[HttpGateway]:
@@ -49,6 +51,18 @@ def grpc(gateway: HttpGateway) -> Iterator[Client]:
     """Headrace's client of the same gateway."""
     with Client(gateway.address) as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def thinker(shared_engine: Server, tiny: Path) -> Iterator[str]:
+    """A model whose template shows tools and thoughts as Qwen 3 does."""
+    with Client(shared_engine.address) as client:
+        template = _QWEN3.read_text(encoding="utf-8")
+        client.install_model("thinker", path=str(tiny), chat_template=template, max_batch=4, num_threads=1)
+        client.start_model("thinker")
+        yield "thinker"
+        client.stop_model("thinker")
+        client.release_model("thinker")
 
 
 @pytest.fixture

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import anthropic
 import pytest
-from headrace import Client
 from support.clocks.waiting import LIMIT
 from support.servers.http_servers import HttpGateway
-from support.servers.processes import Server
 
-TEMPLATE = Path(__file__).parents[2] / "templates" / "Qwen-Qwen3-0.6B.jinja"
 USER: Any = {"role": "user", "content": "How is the weather?"}
 PLACE: Any = {
     "type": "object",
@@ -25,18 +21,6 @@ TOOLS: Any = [
     {"name": "weather", "description": "Tells the weather.", "input_schema": PLACE, "strict": True},
     {"name": "time", "input_schema": {"type": "object", "properties": {}}},
 ]
-
-
-@pytest.fixture(scope="module")
-def thinker(shared_engine: Server, tiny: Path) -> Iterator[str]:
-    """A model whose template shows tools and thoughts as Qwen 3 does."""
-    with Client(shared_engine.address) as client:
-        template = TEMPLATE.read_text(encoding="utf-8")
-        client.install_model("thinker", path=str(tiny), chat_template=template, max_batch=4, num_threads=1)
-        client.start_model("thinker")
-        yield "thinker"
-        client.stop_model("thinker")
-        client.release_model("thinker")
 
 
 @pytest.fixture

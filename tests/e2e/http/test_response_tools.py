@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
-from headrace import Client
-from support.servers.processes import Server
 
-TEMPLATE = Path(__file__).parents[2] / "templates" / "Qwen-Qwen3-0.6B.jinja"
 PLACE: Any = {
     "type": "object",
     "properties": {"place": {"enum": ["Rome", "Bern"]}},
@@ -29,23 +24,11 @@ CHOICES: list[Any] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def replier(shared_engine: Server, tiny: Path) -> Iterator[str]:
-    """A model whose template shows tools and thoughts as Qwen 3 does."""
-    with Client(shared_engine.address) as client:
-        template = TEMPLATE.read_text(encoding="utf-8")
-        client.install_model("replier", path=str(tiny), chat_template=template, max_batch=4, num_threads=1)
-        client.start_model("replier")
-        yield "replier"
-        client.stop_model("replier")
-        client.release_model("replier")
-
-
 @pytest.fixture
-def asked(replier: str) -> dict[str, Any]:
+def asked(thinker: str) -> dict[str, Any]:
     """What each test asks: the model's weights are random, so a call comes because it must."""
     return {
-        "model": replier,
+        "model": thinker,
         "input": "How is the weather?",
         "tools": TOOLS,
         "tool_choice": CHOICES[0],
