@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 
 import torch
+from headrace_proto.pure.faults import is_fault
 
 from headrace_engine import __version__
 from headrace_engine.backends.cpu.threads import choose_threads
@@ -81,7 +82,9 @@ def _cupy() -> Finding:
         return Finding("cupy", text, None, {"version": None})
     try:
         import cupy
-    except Exception as error:
+    except BaseException as error:
+        if not is_fault(error):
+            raise
         return Finding("cupy", f"cannot be imported: {error}", None, {"version": None})
     return Finding("cupy", cupy.__version__, None, {"version": cupy.__version__})
 
