@@ -138,12 +138,7 @@ class Router:
                 if error.reason == _NO_ADAPTER:
                     engine.lacked.note(model_name, adapter)
                 engine.wake.set()
-        overload = [refusal for refusal in refusals if refusal.reached and refusal.code in _OVERLOAD]
-        if overload:
-            raise min(overload, key=lambda refusal: _OVERLOAD.index(refusal.code))
-        if lacking := [refusal for refusal in refusals if refusal.reason == _NO_ADAPTER]:
-            raise lacking[0]
-        raise no_engine_for(self._pool.engines, model_name, processors)
+        raise _foremost(refusals) or no_engine_for(self._pool.engines, model_name, processors)
 
     async def with_tokenizer(self, model_name: str, ask: Callable[[Engine], Awaitable[T]]) -> T:
         """Ask an engine that has the model, in whatever state; then the next, while calls do not get through.
@@ -187,6 +182,14 @@ class Router:
         if best is None or not wanted.prompt:
             return best
         return with_prefix(best, able, wanted, self._keys.of(wanted.prompt))
+
+
+def _foremost(refusals: Sequence[CallError]) -> CallError | None:
+    """Return what the caller is told where all engines refused: of a load, or of an adapter; None: neither."""
+    overload = [refusal for refusal in refusals if refusal.reached and refusal.code in _OVERLOAD]
+    if overload:
+        return min(overload, key=lambda refusal: _OVERLOAD.index(refusal.code))
+    return next((refusal for refusal in refusals if refusal.reason == _NO_ADAPTER), None)
 
 
 def _judge(engine: Engine, error: CallError) -> None:
