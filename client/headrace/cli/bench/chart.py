@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 from headrace.cli.bench.load import Felt
@@ -28,10 +27,8 @@ def write_chart(path: str, title: str, felt: Sequence[Felt], seconds: float) -> 
     figure = Figure(figsize=(10, 7), layout="constrained")
     axes = figure.subplots(2, 2)
     figure.suptitle(title)
-    began = [one for one in felt if one.arrivals]
-    gaps = [later - sooner for one in began for (sooner, _), (later, _) in pairwise(one.arrivals)]
-    _shares(axes[0][0], "first token", [one.arrivals[0][0] - one.begun for one in began])
-    _shares(axes[0][1], "between two arrivals of tokens", gaps)
+    _shares(axes[0][0], "first token", [one.first_token for one in felt if one.first_token is not None])
+    _shares(axes[0][1], "between two arrivals of tokens", [gap for one in felt for gap in one.gaps])
     width = max(seconds / _INTERVALS, 1e-3)
     arrivals = [each for one in felt for each in one.arrivals]
     times, counts = [time for time, _ in arrivals], [count / width for _, count in arrivals]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from typing import Any
 
 from headrace.cli.bench.load import Felt
@@ -61,15 +60,14 @@ def figures_of(felt: Sequence[Felt], seconds: float) -> Figures:
         seconds: time that all took together.
     """
     done = [one for one in felt if one.ended is not None]
-    began = [one for one in felt if one.arrivals]
     return Figures(
         seconds=seconds,
         completed=len(done),
         failed=dict(Counter(one.failure for one in felt if one.failure)),
         prompt_tokens=sum(one.prompt_tokens for one in done),
         tokens=sum(one.tokens for one in felt),
-        first_token=spread([one.arrivals[0][0] - one.begun for one in began]),
-        gap=spread([later - sooner for one in began for (sooner, _), (later, _) in pairwise(one.arrivals)]),
+        first_token=spread([one.first_token for one in felt if one.first_token is not None]),
+        gap=spread([gap for one in felt for gap in one.gaps]),
         per_token=spread([each for one in done if (each := _per_token(one)) is not None]),
         whole=spread([one.ended - one.begun for one in done if one.ended is not None]),
     )

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from headrace.aio import AsyncClient
@@ -73,6 +74,16 @@ class Felt:
     def tokens(self) -> int:
         """Number of tokens that came."""
         return sum(count for _, count in self.arrivals)
+
+    @property
+    def first_token(self) -> float | None:
+        """Seconds from its start to its first token; None: none came."""
+        return self.arrivals[0][0] - self.begun if self.arrivals else None
+
+    @property
+    def gaps(self) -> list[float]:
+        """Seconds between one arrival of tokens and the next."""
+        return [later - sooner for (sooner, _), (later, _) in pairwise(self.arrivals)]
 
 
 class Load:
