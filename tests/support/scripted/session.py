@@ -105,6 +105,7 @@ class _Player:
         self._limit = attach.from_position + attach.window
         self._waiting: list[request_pb2.GeneratedElements] = []
         self._status = 0
+        self._steps: list[Any] = []
         self._gone = threading.Event()
         self._lock = threading.Lock()
         self._counting = threading.Lock()
@@ -112,7 +113,12 @@ class _Player:
         self._thread = threading.Thread(target=self._play, daemon=True)
 
     def start(self) -> None:
-        """Start to play."""
+        """Start to play. The script's steps are taken first: who sees the stream may close it at once."""
+        attach = self._attach
+        request = request_service_pb2.GeneratedElementsRequest(
+            handle=attach.handle, index=attach.index, from_position=attach.from_position, owner=attach.owner
+        )
+        self._steps = self._script.next_steps(request)
         self._script.count_stream(+1)
         self._thread.start()
 
@@ -135,13 +141,8 @@ class _Player:
             self._script.count_stream(-1)
 
     def _play(self) -> None:
-        attach = self._attach
-        request = request_service_pb2.GeneratedElementsRequest(
-            handle=attach.handle, index=attach.index, from_position=attach.from_position, owner=attach.owner
-        )
-        steps = self._script.next_steps(request)
-        self._send_attached(steps)
-        if not all(self._step(step) for step in steps):
+        self._send_attached(self._steps)
+        if not all(self._step(step) for step in self._steps):
             return
         self._refuse(status_pb2.Status(code=14, message="the steps are over"))
 

@@ -215,6 +215,7 @@ async def test_leaving_releases_all_but_what_a_lost_engine_held(
         _, queue = await client.start_request("smol", "Hello")
         assert [elements async for elements in queue]
         await client.start_request("smol", "Hello")
+        await asyncio.to_thread(server.wait_for_streams, 1)
     assert [request.handle for request in server.requests("ReleaseRequest")] == ["a/b/1", "c/d/2"]
     assert not logged(caplog)
 

@@ -75,6 +75,7 @@ def test_leaving_the_client_releases_what_it_started_alone(server: ScriptedServe
         first, _ = client.start_request("smol", "Hello")
         second, queue = client.start_request("smol", "Hello")
         assert queue.Get() is None
+        server.wait_for_streams(1)
         client.release_request(second)
         assert [one.handle for one in server.requests("ReleaseRequest")] == [second]
     assert [one.handle for one in server.requests("ReleaseRequest")] == [second, first]
@@ -103,6 +104,7 @@ def test_leaving_the_client_skips_a_lost_engine(server: ScriptedServer, caplog: 
         _, queue = client.start_request("smol", "Hi")
         assert list(queue)
         client.start_request("smol", "Hi")
+        server.wait_for_streams(1)
     assert [one.handle for one in server.requests("ReleaseRequest")] == ["a/b/1", "c/d/2"]
     assert not logged(caplog)
 
