@@ -24,7 +24,7 @@ PYTEST := $(BIN)/pytest
 PARTS := unit native conformance e2e packaging
 FORMATTED := $(shell git ls-files 'csrc/*.h' 'csrc/*.cpp' 'csrc/*.cu' 'tests/native/*.cpp' 2>/dev/null)
 
-.PHONY: help run test check format proto-baseline native soak fields folders model-configs models images compose-test bench-service bench-streams bench-scheduling bench-accuracy bench-prefix bench-flood bench-routing bench-startup bench-cpu bench-soak cuda-all gpu-bench gpu-check clean $(addprefix test-,$(PARTS))
+.PHONY: help run test check format proto-baseline native soak fields folders model-configs models images compose-test bench-service bench-streams bench-scheduling bench-accuracy bench-prefix bench-flood bench-routing bench-startup bench-vocabularies bench-cpu bench-soak cuda-all gpu-bench gpu-check clean $(addprefix test-,$(PARTS))
 
 help:  ## list the tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,6 +90,9 @@ bench-routing: $(VENV)/.tests  ## measure what prefix affinity brings over three
 
 bench-startup: $(VENV)/.tests $(VENV)/.model  ## measure how long a model takes until it serves; writes bench/results/service.md
 	@$(BIN)/python -m bench.service.startup
+
+bench-vocabularies: $(VENV)/.tests  ## measure how long the tokenizer of a large vocabulary takes to build; writes bench/results/service.md
+	@$(BIN)/python -m bench.service.vocabularies
 
 bench-soak: $(VENV)/.tests  ## measure what memory thousands of requests leave; writes bench/results/memory.md
 	@$(BIN)/python -m bench.service.soak

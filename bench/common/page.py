@@ -49,6 +49,7 @@ class Section:
 
 SERVICE = Section("service.md", "service", "make bench-service")
 STARTUP = Section("service.md", "startup", "make bench-startup")
+VOCABULARIES = Section("service.md", "vocabularies", "make bench-vocabularies")
 PREFIX = Section("service.md", "prefix", "make bench-prefix")
 FLOOD = Section("service.md", "flood", "make bench-flood")
 ROUTING = Section("routing.md", "routing", "make bench-routing")

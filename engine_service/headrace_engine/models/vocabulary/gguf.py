@@ -41,12 +41,19 @@ class Vocabulary:
 
     fields: ConfigFields
     tokens: Sequence[str]
-    types: Sequence[int]
+    types: array[Any]
     named: Mapping[str, str]
 
     def of_type(self, *types: int) -> list[str]:
         """Return the pieces of the given types."""
-        return [token for token, kind in zip(self.tokens, self.types, strict=True) if kind in types]
+        return [self.tokens[index] for index in self.ids_of(*types)]
+
+    def ids_of(self, *types: int) -> list[int]:
+        """Return the ids of the pieces of the given types."""
+        import numpy as np
+
+        found: list[int] = np.flatnonzero(np.isin(np.asarray(self.types), types)).tolist()
+        return found
 
 
 def build_tokenizer(path: Path) -> BuiltTokenizer:
@@ -64,7 +71,7 @@ def build_tokenizer(path: Path) -> BuiltTokenizer:
         tokenizer, adds_bos = builders[kind](vocabulary)
         _add_tokens(tokenizer, vocabulary)
         _set_ends(tokenizer, vocabulary, adds_bos)
-    unused = frozenset(index for index, kind in enumerate(vocabulary.types) if kind == _UNUSED)
+    unused = frozenset(vocabulary.ids_of(_UNUSED))
     return BuiltTokenizer(tokenizer, vocabulary.named, unused, _guessed(vocabulary.fields))
 
 
@@ -102,7 +109,7 @@ def _byte_level(vocabulary: Vocabulary) -> tuple[Any, bool]:
     from tokenizers import Tokenizer, decoders, models, normalizers
 
     splitting = _splitting(vocabulary.fields)
-    ids = {token: index for index, token in enumerate(vocabulary.tokens)}
+    ids = dict(zip(vocabulary.tokens, range(len(vocabulary.tokens)), strict=True))
     merges = _merges(vocabulary.fields)
     tokenizer = Tokenizer(models.BPE(vocab=ids, merges=merges, ignore_merges=splitting.takes_whole))
     if splitting.composes:
@@ -131,8 +138,8 @@ def _sentencepiece(vocabulary: Vocabulary) -> tuple[Any, bool]:
     from tokenizers import Tokenizer, decoders, models, normalizers
 
     fields = vocabulary.fields
-    ids = {token: index for index, token in enumerate(vocabulary.tokens)}
-    merges = _merges(fields) if fields.has("merges") else _merges_from_scores(vocabulary, ids)
+    ids = dict(zip(vocabulary.tokens, range(len(vocabulary.tokens)), strict=True))
+    merges = _merges(fields) if fields.has("merges") else _merges_from_scores(vocabulary)
     unknown = vocabulary.named.get("unk_token")
     model = models.BPE(vocab=ids, merges=merges, fuse_unk=True, byte_fallback=True, unk_token=unknown)
     tokenizer = Tokenizer(model)
@@ -156,24 +163,16 @@ def _merges(fields: ConfigFields) -> list[tuple[str, str]]:
     return pairs  # type: ignore[return-value]
 
 
-def _merges_from_scores(vocabulary: Vocabulary, ids: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Derive the merges of a SentencePiece vocabulary: every pair of pieces that joins to a third, best score first.
+def _merges_from_scores(vocabulary: Vocabulary) -> list[tuple[str, str]]:
+    import numpy as np
 
-    Among equal scores, the longer left part comes first, then the longer right part.
-    """
+    from headrace_engine.models.vocabulary.score_merges import merges_from_scores
+
     scores = vocabulary.fields.get("scores")
     if not isinstance(scores, array) or len(scores) != len(vocabulary.tokens):
         raise vocabulary.fields.error("scores", "must have one entry for each token")
-    apart = {_UNKNOWN, _CONTROL, _UNUSED, _BYTE}
-    joined = [
-        (score, cut, len(token) - cut, token)
-        for token, score, kind in zip(vocabulary.tokens, scores, vocabulary.types, strict=True)
-        if kind not in apart
-        for cut in range(1, len(token))
-        if token[:cut] in ids and token[cut:] in ids
-    ]
-    joined.sort(key=lambda merge: merge[:3], reverse=True)
-    return [(token[:cut], token[cut:]) for _, cut, _, token in joined]
+    joins = np.isin(np.asarray(vocabulary.types), (_UNKNOWN, _CONTROL, _UNUSED, _BYTE), invert=True)
+    return merges_from_scores(vocabulary.tokens, np.asarray(scores, np.float64), joins)
 
 
 def _add_tokens(tokenizer: Any, vocabulary: Vocabulary) -> None:
