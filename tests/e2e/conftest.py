@@ -16,6 +16,7 @@ from support.models.tiny_models import make_tiny_llama
 from support.servers.books import release_all
 from support.servers.crowd import serve
 from support.servers.gate import Gate
+from support.servers.pair import Pair, running_pair
 from support.servers.processes import Server, gated_engine_server
 
 
@@ -47,6 +48,13 @@ def engine(shared_engine: Server, gate: Gate) -> Iterator[Server]:
     gate.open()
     with Client(shared_engine.address) as client:
         release_all(client)
+
+
+@pytest.fixture
+def pair(tiny: Path, tmp_path: Path) -> Iterator[Pair]:
+    """Two engines that run the model, behind a gateway."""
+    with running_pair(tiny, tmp_path / "steps") as both:
+        yield both
 
 
 @pytest.fixture

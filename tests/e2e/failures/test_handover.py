@@ -5,19 +5,14 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 from headrace import AsyncClient, Client, EngineLostError, ResultQueue, RetryPolicy, UnavailableError
 from headrace.types import GenerateStatus
 from support.clocks.waiting import LIMIT, wait_until
-from support.servers.crowd import GREEDY, PATIENT, serve
-from support.servers.gate import Gate
-from support.servers.processes import Server, gated_engine_server, gateway_server
+from support.servers.crowd import GREEDY, PATIENT
+from support.servers.pair import Pair
 from support.servers.reading import Answer, Reading, joined, step_until
 
 LENGTH = 120
@@ -35,33 +30,6 @@ KINDS: list[dict[str, Any]] = [
 ]
 
 
-@dataclass
-class Fleet:
-    """Two engines whose steps one gate lets pass, and a gateway before them."""
-
-    engines: dict[str, Server]
-    gateway: Server
-    gate: Gate
-
-    def holder(self, handle: str) -> Server:
-        """The engine that a handle names."""
-        return self.engines[handle.partition("/")[0]]
-
-
-@pytest.fixture
-def fleet(tiny: Path, tmp_path: Path) -> Iterator[Fleet]:
-    """Engines that both run the model."""
-    gate = Gate(tmp_path / "steps")
-    with ExitStack() as stack:
-        engines = {name: stack.enter_context(gated_engine_server(name, gate)) for name in ("e1", "e2")}
-        addresses = {name: engine.address for name, engine in engines.items()}
-        gateway = stack.enter_context(gateway_server(addresses))
-        with Client(gateway.address) as client:
-            wait_until(lambda: all(e.reachable for e in client.server_info().engines), "an engine is not reached")
-            serve(client, tiny)
-        yield Fleet(engines, gateway, gate)
-
-
 def start_all(client: Client) -> list[ResultQueue]:
     """Start two requests of each kind; return the queues of all their sequences."""
     started = [
@@ -71,20 +39,20 @@ def start_all(client: Client) -> list[ResultQueue]:
     return [queue for first in started for queue in first.choices]
 
 
-def test_streams_of_a_killed_engine_go_on_at_the_other(fleet: Fleet) -> None:
+def test_streams_of_a_killed_engine_go_on_at_the_other(pair: Pair) -> None:
     """Whatever they are: guided, seeded, penalised, several of one request. The caller keeps its handles."""
-    with Client(fleet.gateway.address, retry=PATIENT) as client:
+    with Client(pair.gateway.address, retry=PATIENT) as client:
         expected = [reading.whole() for reading in map(Reading, start_all(client))]
-        fleet.gate.shut()
+        pair.gate.shut()
         queues = start_all(client)
         readings = [Reading(queue) for queue in queues]
-        step_until(fleet.gate, readings, BEFORE)
+        step_until(pair.gate, readings, BEFORE)
         assert max(reading.length for reading in readings) < LENGTH
-        struck = fleet.engines["e1"]
-        moved = [queue for queue in queues if fleet.holder(queue.handle) is struck]
+        struck = pair.engines["e1"]
+        moved = [queue for queue in queues if pair.holder(queue.handle) is struck]
         assert 0 < len(moved) < len(queues)
         struck.process.kill()
-        fleet.gate.open()
+        pair.gate.open()
         assert [reading.whole() for reading in readings] == expected
         for queue in queues:
             stat = queue.RequestStatInfo()
@@ -96,31 +64,31 @@ def test_streams_of_a_killed_engine_go_on_at_the_other(fleet: Fleet) -> None:
         client.release_request(first.handle)
 
 
-def test_a_frozen_engine_is_left_and_its_copies_go(fleet: Fleet) -> None:
+def test_a_frozen_engine_is_left_and_its_copies_go(pair: Pair) -> None:
     """Slow is told from lost after ten seconds; when it wakes, what it still holds is released."""
-    with Client(fleet.gateway.address, retry=PATIENT) as client, Client(fleet.engines["e1"].address) as beside:
+    with Client(pair.gateway.address, retry=PATIENT) as client, Client(pair.engines["e1"].address) as beside:
         expected = [reading.whole() for reading in map(Reading, start_all(client))]
         for request in client.list_requests():
             client.release_request(request.handle)
-        fleet.gate.shut()
+        pair.gate.shut()
         queues = start_all(client)
         readings = [Reading(queue) for queue in queues]
-        step_until(fleet.gate, readings, BEFORE)
+        step_until(pair.gate, readings, BEFORE)
         assert max(reading.length for reading in readings) < LENGTH
-        struck = fleet.engines["e1"]
+        struck = pair.engines["e1"]
         struck.process.send_signal(signal.SIGSTOP)
         try:
-            fleet.gate.open()
+            pair.gate.open()
             assert [reading.whole() for reading in readings] == expected
         finally:
             struck.process.send_signal(signal.SIGCONT)
         wait_until(lambda: not beside.list_requests(), "copies of requests stay on the engine that was left", LIMIT)
 
 
-def test_a_start_that_a_frozen_engine_leaves_goes_elsewhere(fleet: Fleet) -> None:
+def test_a_start_that_a_frozen_engine_leaves_goes_elsewhere(pair: Pair) -> None:
     """The engine never knew it, or drops what nobody waits for any more."""
-    struck = fleet.engines["e1"]
-    with Client(fleet.gateway.address, retry=PATIENT) as client, Client(struck.address, retry=PATIENT) as beside:
+    struck = pair.engines["e1"]
+    with Client(pair.gateway.address, retry=PATIENT) as client, Client(struck.address, retry=PATIENT) as beside:
         struck.process.send_signal(signal.SIGSTOP)
         try:
             begun = time.monotonic()
@@ -133,46 +101,46 @@ def test_a_start_that_a_frozen_engine_leaves_goes_elsewhere(fleet: Fleet) -> Non
         wait_until(lambda: not beside.list_requests(), "the frozen engine keeps a start that went elsewhere")
 
 
-def test_the_last_engine_lost_for_ever_ends_the_queue(fleet: Fleet) -> None:
+def test_the_last_engine_lost_for_ever_ends_the_queue(pair: Pair) -> None:
     """It says so: no other engine took over."""
-    with Client(fleet.gateway.address, retry=RetryPolicy(give_up_after=3)) as client:
-        fleet.gate.shut()
+    with Client(pair.gateway.address, retry=RetryPolicy(give_up_after=3)) as client:
+        pair.gate.shut()
         _, queue = client.start_request("tiny", ids=[1, 2], max_new_tokens=LENGTH, ignore_eos=True)
-        for engine in fleet.engines.values():
+        for engine in pair.engines.values():
             engine.process.kill()
         with pytest.raises(EngineLostError, match="no other one took over"):
             list(queue)
         assert queue.GenerateStatus() is GenerateStatus.InternalError
 
 
-def test_without_hand_over_a_queue_waits_for_its_engine(fleet: Fleet) -> None:
+def test_without_hand_over_a_queue_waits_for_its_engine(pair: Pair) -> None:
     impatient = RetryPolicy(give_up_after=0.5)
-    with Client(fleet.gateway.address, retry=impatient, handover=False) as client:
-        fleet.gate.shut()
+    with Client(pair.gateway.address, retry=impatient, handover=False) as client:
+        pair.gate.shut()
         handle, queue = client.start_request("tiny", ids=[1, 2], max_new_tokens=LENGTH, ignore_eos=True)
-        fleet.gate.let(5)
-        fleet.holder(handle).process.kill()
+        pair.gate.let(5)
+        pair.holder(handle).process.kill()
         with pytest.raises(UnavailableError, match="does not answer"):
             list(queue)
         assert queue.GenerateStatus() is not GenerateStatus.InternalError
-        fleet.gate.open()
+        pair.gate.open()
 
 
-def test_queues_of_an_event_loop_go_on_too(fleet: Fleet) -> None:
+def test_queues_of_an_event_loop_go_on_too(pair: Pair) -> None:
     async def read(queue: Any) -> Answer:
         return joined([element async for element in queue])
 
     async def run() -> None:
-        async with AsyncClient(fleet.gateway.address, retry=PATIENT) as client:
+        async with AsyncClient(pair.gateway.address, retry=PATIENT) as client:
             config = KINDS[1] | {"max_new_tokens": LENGTH}
             _, alone = await client.start_request("tiny", ids=[1, 2], **config)
             expected = await read(alone)
-            await asyncio.to_thread(fleet.gate.shut)
+            await asyncio.to_thread(pair.gate.shut)
             handle, queue = await client.start_request("tiny", ids=[1, 2], **config)
             reading = asyncio.create_task(read(queue))
-            await asyncio.to_thread(fleet.gate.let, BEFORE)
-            fleet.holder(handle).process.kill()
-            fleet.gate.open()
+            await asyncio.to_thread(pair.gate.let, BEFORE)
+            pair.holder(handle).process.kill()
+            pair.gate.open()
             assert await reading == expected
             assert (await queue.RequestStatInfo())["handovers"] == 1
 
