@@ -26,6 +26,18 @@ typedef struct CoreRmsNorm {
   int32_t dtype;        /* CoreDtype of all five buffers */
 } CoreRmsNorm;
 
+/* LayerNorm of each row: out = (x - mean(x)) * rsqrt(variance(x) + eps) * weight + bias. */
+typedef struct CoreLayerNormRows {
+  const void* x;      /* [rows, hidden] */
+  const void* weight; /* [hidden] */
+  const void* bias;   /* [hidden]; null: none */
+  void* out;          /* [rows, hidden]; may be x */
+  int64_t rows;       /* 0 ... 2^31 - 1; 0: no-op, pointers may be null */
+  int64_t hidden;     /* 1 ... 2^31 - 1 */
+  float eps;          /* finite, not negative */
+  int32_t dtype;      /* CoreDtype of all four buffers */
+} CoreLayerNormRows;
+
 /* ---- quantized rows ---- */
 
 /* Eight bits per element with one scale per row: value = code * scale. The row's largest magnitude gets the largest
@@ -61,10 +73,10 @@ typedef struct CoreRmsNormCodes {
   int32_t codes; /* CoreRowCodes */
 } CoreRmsNormCodes;
 
-/* out = activation(gate) * up, element by element. Gate and up may be slices of one projection. */
+/* out = activation(gate) * up, element by element, or activation(gate). Gate and up may be slices of one projection. */
 typedef struct CoreGatedRows {
   const void* gate;    /* [rows, width], rows gate_stride apart */
-  const void* up;      /* [rows, width], rows up_stride apart */
+  const void* up;      /* [rows, width], rows up_stride apart; null: none, which counts as 1 */
   void* out;           /* [rows, width] of the dtype, or one code per byte */
   float* scales;       /* [rows] if quantized; else null */
   int64_t rows;        /* 0 ... 2^31 - 1 */
@@ -182,6 +194,7 @@ typedef struct CoreSampleRows {
 
 #define CORE_DEVICE_ROW_OPS(OP)             \
   OP(rms_norm, CoreRmsNorm)                 \
+  OP(layer_norm_rows, CoreLayerNormRows)    \
   OP(quantize_rows, CoreQuantizeRows)       \
   OP(rms_norm_codes, CoreRmsNormCodes)      \
   OP(gated_rows, CoreGatedRows)             \

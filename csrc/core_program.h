@@ -161,6 +161,15 @@ typedef struct CoreNorm {
   float eps;
 } CoreNorm;
 
+/* LayerNorm of each row: out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias. */
+typedef struct CoreLayerNorm {
+  const float* weight; /* [width] */
+  const float* bias;   /* [width]; null: none */
+  CoreValue x;
+  CoreValue out; /* may be x */
+  float eps;
+} CoreLayerNorm;
+
 /* Precision of the activations in products with integer weights. */
 typedef enum CoreActivations {
   CORE_ACTIVATIONS_FULL = 1, /* no loss beyond bfloat16 rounding */
@@ -233,11 +242,11 @@ typedef struct CoreAttention {
   float soft_cap; /* scores become soft_cap * tanh(score / soft_cap); 0: unchanged */
 } CoreAttention;
 
-/* out = activation(gate) * up, element by element. Appended right after the CoreLinear that computes gate and up, it
- * may be fused with it; gate and up are then not written. */
+/* out = activation(gate) * up, element by element, or activation(gate). Appended right after the CoreLinear that
+ * computes gate and up, it may be fused with it; gate and up are then not written. */
 typedef struct CoreGated {
   CoreValue gate;
-  CoreValue up;
+  CoreValue up;       /* width 0: none, which counts as 1; not with CORE_GATE_CLAMPED */
   CoreValue out;      /* may be gate or up */
   int32_t activation; /* CoreGate */
 } CoreGated;
@@ -298,6 +307,7 @@ CORE_API void core_program_destroy(CoreProgram* program); /* null does nothing *
 #define CORE_PROGRAM_OPS(OP)      \
   OP(embed, CoreEmbed)            \
   OP(norm, CoreNorm)              \
+  OP(layer_norm, CoreLayerNorm)   \
   OP(linear, CoreLinear)          \
   OP(adapt, CoreAdapt)            \
   OP(rope_append, CoreRopeAppend) \

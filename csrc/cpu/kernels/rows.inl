@@ -71,6 +71,51 @@ void norm(const void* data, const Step& step, int64_t first, int64_t last, Threa
 
 const Kernel norm_kernel = {{{norm_jobs, norm}, {}}, nullptr, nullptr};
 
+// Return the sum over n entries of term(entry), in a fixed order.
+template <typename Term>
+float sum_entries(const float* in, int64_t n, Term term) {
+  constexpr int64_t kLanes = Vec::kLanes;
+  Vec sums[4] = {Vec::zero(), Vec::zero(), Vec::zero(), Vec::zero()};
+  const int64_t whole = n / kLanes * kLanes;
+  for (int64_t i = 0, part = 0; i < whole; i += kLanes, part = (part + 1) % 4) {
+    sums[part] = sums[part] + term(Vec::load(in + i));
+  }
+  float lanes[Vec::kLanes] = {};
+  if (whole < n) {
+    term(Vec::load_first(in + whole, n - whole)).store_first(lanes, n - whole);
+    sums[0] = sums[0] + Vec::load(lanes);
+  }
+  return sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
+}
+
+void layer_norm_row(const CoreLayerNorm& op, const float* x, float* out) {
+  constexpr int64_t kLanes = Vec::kLanes;
+  const int64_t n = op.x.width;
+  const Vec mean = Vec::all(sum_entries(x, n, [](Vec each) { return each; }) / static_cast<float>(n));
+  const float squares = sum_entries(x, n, [mean](Vec each) { return (each - mean) * (each - mean); });
+  const Vec factor = Vec::all(1.0f / __builtin_sqrtf(squares / static_cast<float>(n) + op.eps));
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const int64_t lanes = n - i < kLanes ? n - i : kLanes;
+    const Vec bias = op.bias == nullptr ? Vec::zero() : Vec::load_first(op.bias + i, lanes);
+    const Vec scaled = (Vec::load_first(x + i, lanes) - mean) * factor;
+    fma(scaled, Vec::load_first(op.weight + i, lanes), bias).store_first(out + i, lanes);
+  }
+}
+
+int64_t layer_norm_jobs(const void* op, const Step& step) {
+  return step.rows(static_cast<const CoreLayerNorm*>(op)->x);
+}
+
+void layer_norm(const void* data, const Step& step, int64_t first, int64_t last, Thread&) {
+  const auto& op = *static_cast<const CoreLayerNorm*>(data);
+  for (int64_t row = first; row < last; row++) {
+    layer_norm_row(op, step.row(op.x, row), step.row(op.out, row));
+    if (prepares(step)) prepare_row(step, row);
+  }
+}
+
+const Kernel layer_norm_kernel = {{{layer_norm_jobs, layer_norm}, {}}, nullptr, nullptr};
+
 // ---- gate ----
 
 Vec tanh(Vec x) {
@@ -107,11 +152,12 @@ void gate_entries(const float* gate, const float* up, float* out, int64_t n, Gat
   constexpr int64_t kLanes = Vec::kLanes;
   for (int64_t i = 0; i < n; i += kLanes) {
     const int64_t lanes = n - i < kLanes ? n - i : kLanes;
-    combined(Vec::load_first(gate + i, lanes), Vec::load_first(up + i, lanes)).store_first(out + i, lanes);
+    const Vec other = up == nullptr ? Vec::all(1.0f) : Vec::load_first(up + i, lanes);
+    combined(Vec::load_first(gate + i, lanes), other).store_first(out + i, lanes);
   }
 }
 
-// out = activation(gate) * up for n entries.
+// out = activation(gate) * up for n entries; up is 1 if it is null.
 void gate_row(int32_t activation, const float* gate, const float* up, float* out, int64_t n) {
   if (activation == CORE_GATE_SILU) gate_entries(gate, up, out, n, [](Vec x, Vec y) { return silu(x) * y; });
   if (activation == CORE_GATE_GELU) gate_entries(gate, up, out, n, [](Vec x, Vec y) { return gelu(x) * y; });
@@ -136,7 +182,8 @@ void gated(const void* data, const Step& step, int64_t first, int64_t last, Thre
   for (int64_t job = first; job < last; job++) {
     const int64_t row = job / blocks, at = job % blocks * entries;
     const int64_t n = width - at < entries ? width - at : entries;
-    const float *gate = step.row(op.gate, row) + at, *up = step.row(op.up, row) + at;
+    const float* gate = step.row(op.gate, row) + at;
+    const float* up = op.up.width == 0 ? nullptr : step.row(op.up, row) + at;
     gate_row(op.activation, gate, up, step.row(op.out, row) + at, n);
     if (prepares(step)) prepare_row(step, row);
   }

@@ -20,7 +20,8 @@ bool overlap(const CoreValue& a, const CoreValue& b, const CoreShape& shape) {
 
 // Fuse a gate into the linear op that computes its two inputs, which are then not written. False if that is impossible.
 bool take_gate(LinearOp* linear, const CoreGated& gated, const CoreShape& shape) {
-  if (linear == nullptr || linear->count != 2 || overlap(gated.out, linear->x, shape)) return false;
+  if (linear == nullptr || linear->count != 2 || gated.up.width == 0 || overlap(gated.out, linear->x, shape))
+    return false;
   const CoreValue &first = linear->projections[0].out, &second = linear->projections[1].out;
   if (!same(first, gated.gate) || !same(second, gated.up)) return false;
   linear->gate = gated.activation;
@@ -31,6 +32,7 @@ bool take_gate(LinearOp* linear, const CoreGated& gated, const CoreShape& shape)
 // Return the output of an op that can prepare whole rows for the next op; null for other ops.
 const CoreValue* rows_written(const Op& op) {
   if (const auto* norm = std::get_if<CoreNorm>(&op)) return &norm->out;
+  if (const auto* norm = std::get_if<CoreLayerNorm>(&op)) return &norm->out;
   if (const auto* gated = std::get_if<CoreGated>(&op)) return &gated->out;
   return nullptr;
 }

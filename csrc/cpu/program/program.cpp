@@ -103,6 +103,12 @@ void check_op(OpCheck& check, const CoreNorm& op) {
   check.pointer(op.weight).not_negative(op.eps);
 }
 
+void check_op(OpCheck& check, const CoreLayerNorm& op) {
+  check.value(op.x);
+  check.alike(op.out, op.x);
+  check.pointer(op.weight).optional(op.bias, sizeof(float)).not_negative(op.eps);
+}
+
 void check_op(OpCheck& check, const CoreLinear& op) {
   check.value(op.x);
   check.that(op.count >= 1 && op.count <= 3, CORE_BAD_EXTENT, op.count);
@@ -149,9 +155,10 @@ void check_op(OpCheck& check, const CoreAttention& op) {
 
 void check_op(OpCheck& check, const CoreGated& op) {
   check.value(op.gate);
-  check.alike(op.up, op.gate);
+  if (op.up.width != 0) check.alike(op.up, op.gate);
   check.alike(op.out, op.gate);
   check.that(is_gate(op.activation), CORE_UNKNOWN_DTYPE, op.activation);
+  check.that(op.up.width != 0 || op.activation != CORE_GATE_CLAMPED, CORE_BAD_VALUE, op.up);
 }
 
 void check_op(OpCheck& check, const CoreScaled& op) {

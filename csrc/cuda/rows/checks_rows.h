@@ -26,6 +26,14 @@ inline void check_op(Check& check, const CoreRmsNorm& args) {
   check_residuals(check, args, alignment);
 }
 
+inline void check_op(Check& check, const CoreLayerNormRows& args) {
+  check.count(args.rows).extent(args.hidden).not_negative(args.eps).dtype(args.dtype);
+  if (!check.ok() || args.rows == 0) return;
+  const size_t alignment = dtype_bytes(args.dtype);
+  check.pointer(args.x, alignment).pointer(args.weight, alignment).optional(args.bias, alignment);
+  check.pointer(args.out, alignment);
+}
+
 inline void check_op(Check& check, const CoreQuantizeRows& args) {
   check.count(args.rows).extent(args.width).dtype(args.dtype);
   check.that(is_row_codes(args.codes), CORE_BAD_CODE, args.codes);
@@ -52,7 +60,10 @@ inline void check_op(Check& check, const CoreGatedRows& args) {
   check.that(args.codes == 0 || is_row_codes(args.codes), CORE_BAD_CODE, args.codes);
   if (!check.ok() || args.rows == 0) return;
   const size_t alignment = dtype_bytes(args.dtype);
-  check.pointer(args.gate, alignment).pointer(args.up, alignment).pointer(args.out, args.codes == 0 ? alignment : 1);
+  check.pointer(args.gate, alignment).pointer(args.out, args.codes == 0 ? alignment : 1);
+  // A clamped gate adds to up: without one it has no meaning.
+  if (args.activation == CORE_GATE_CLAMPED) check.pointer(args.up, alignment);
+  check.optional(args.up, alignment);
   if (args.codes != 0) check.pointer(args.scales, sizeof(float));
 }
 

@@ -1,4 +1,4 @@
-// activation(gate) * up, in the dtype or quantized.
+// activation(gate) * up, or activation(gate), in the dtype or quantized.
 #include <algorithm>
 #include <cstdint>
 
@@ -30,17 +30,23 @@ __device__ inline float combined(float gate, float up, int32_t activation) {
 template <typename T, int Width>
 struct Products {
   const Pack<T, Width>* gate;
-  const Pack<T, Width>* up;
+  const Pack<T, Width>* up;  // null: none
   int32_t activation;
 
   __device__ Products(const CoreGatedRows& args, int64_t row)
       : gate(static_cast<const Pack<T, Width>*>(args.gate) + row * (args.gate_stride / Width)),
-        up(static_cast<const Pack<T, Width>*>(args.up) + row * (args.up_stride / Width)),
+        up(args.up == nullptr ? nullptr : static_cast<const Pack<T, Width>*>(args.up) + row * (args.up_stride / Width)),
         activation(args.activation) {}
 
   __device__ Pack<float, Width> operator()(int64_t i) const {
-    const Pack<float, Width> g = in_float(gate[i]), u = in_float(up[i]);
+    const Pack<float, Width> g = in_float(gate[i]);
     Pack<float, Width> out;
+    if (up == nullptr) {
+#pragma unroll
+      for (int k = 0; k < Width; k++) out.at[k] = activated(g.at[k], activation);
+      return out;
+    }
+    const Pack<float, Width> u = in_float(up[i]);
 #pragma unroll
     for (int k = 0; k < Width; k++) out.at[k] = combined(g.at[k], u.at[k], activation);
     return out;

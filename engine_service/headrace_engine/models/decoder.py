@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 
 from headrace_engine.models.adapters.adapter import may_change
 from headrace_engine.models.experts import Expert, Shared, experts_by_layer
-from headrace_engine.models.spec import DecoderSpec, QkNorm
+from headrace_engine.models.spec import DecoderSpec, NormKind, QkNorm
 
 Tensor = TypeVar("Tensor")
 Prepared = TypeVar("Prepared")
@@ -83,6 +83,10 @@ class Ops(Protocol[Tensor, Prepared]):
         """Return rms_norm(x + residual), and x + residual: one op, since the sum is needed twice."""
         ...
 
+    def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+        """Return (x − mean(x)) · weight / sqrt(variance(x) + eps) + bias for each row; weight and bias are [width]."""
+        ...
+
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """Return x · weightᵀ + bias: [rows, out]; weight is [out, in], bias is [out]."""
         ...
@@ -123,6 +127,10 @@ class Ops(Protocol[Tensor, Prepared]):
 
     def gated(self, gate: Tensor, up: Tensor) -> Tensor:
         """Return activation(gate) · up, elementwise, as GateKind says."""
+        ...
+
+    def activated(self, x: Tensor) -> Tensor:
+        """Return activation(x), elementwise, as GateKind says."""
         ...
 
     def experts(
@@ -197,7 +205,8 @@ class Decoder(Generic[Tensor, Prepared]):
     def logits(self, states: Tensor) -> Tensor:
         """Return the logits [rows, vocab] of last hidden states."""
         self._go_on()
-        logits = self._ops.linear(states, self._weights["embed" if self._spec.tied_head else "head"])
+        head = self._weights["embed" if self._spec.tied_head else "head"]
+        logits = self._ops.linear(states, head, self._weights.get("head_bias"))
         return self._scaled(logits, self._spec.logit_scale, self._spec.logit_soft_cap)
 
     def interrupt(self) -> None:
@@ -215,10 +224,13 @@ class Decoder(Generic[Tensor, Prepared]):
         branch: Tensor | None = None
         for layer in range(self._spec.num_layers):
             x, residual = self._joined(branch, residual, f"layers.{layer}.input_norm")
-            branch = self._branch(self._attention(layer, x, rows), f"layers.{layer}.attention_out_norm")
-            x, residual = self._joined(branch, residual, f"layers.{layer}.post_norm")
+            attended = self._branch(self._attention(layer, x, rows), f"layers.{layer}.attention_out_norm")
+            if not self._spec.parallel:
+                x, residual = self._joined(attended, residual, f"layers.{layer}.post_norm")
             out = self._experts(layer, x, rows) if layer in self._experts_of else self._mlp(layer, x, rows)
             branch = self._branch(out, f"layers.{layer}.mlp_out_norm")
+            if self._spec.parallel:
+                branch = self._ops.add(attended, branch)
         x, _ = self._joined(branch, residual, "final_norm")
         return x
 
@@ -234,6 +246,9 @@ class Decoder(Generic[Tensor, Prepared]):
 
     def _mlp(self, layer: int, x: Tensor, rows: Prepared, prefix: str = "") -> Tensor:
         bias = self._spec.mlp_bias
+        if not self._spec.mlp_gate:
+            up = self._linear(layer, f"{prefix}up", x, bias, rows)
+            return self._linear(layer, f"{prefix}down", self._ops.activated(up), bias, rows)
         gate, up = self._linears(layer, (f"{prefix}gate", f"{prefix}up"), x, bias, rows)
         return self._linear(layer, f"{prefix}down", self._ops.gated(gate, up), bias, rows)
 
@@ -250,6 +265,9 @@ class Decoder(Generic[Tensor, Prepared]):
     def _joined(self, branch: Tensor | None, residual: Tensor, norm: str) -> tuple[Tensor, Tensor]:
         """Return the norm, if there is one, of the sum of branch and residual, and the sum."""
         weight, eps = self._weights.get(norm), self._spec.norm_eps
+        if weight is not None and self._spec.norm is NormKind.LAYER:
+            total = residual if branch is None else self._ops.add(branch, residual)
+            return self._ops.layer_norm(total, weight, self._weights.get(f"{norm}_bias"), eps), total
         if branch is None:
             return residual if weight is None else self._ops.rms_norm(residual, weight, eps), residual
         if weight is not None:

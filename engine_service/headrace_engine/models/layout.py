@@ -87,9 +87,11 @@ def expected_shapes(spec: DecoderSpec) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {"embed": (spec.vocab_size, spec.hidden_size)}
     for index in range(spec.num_layers):
         shapes |= {f"layers.{index}.{name}": shape for name, shape in _layer_shapes(spec, index).items()}
-    shapes["final_norm"] = (spec.hidden_size,)
+    shapes |= _with_biases({"final_norm": (spec.hidden_size,)}, spec)
     if not spec.tied_head:
         shapes["head"] = (spec.vocab_size, spec.hidden_size)
+    if spec.head_bias:
+        shapes["head_bias"] = (spec.vocab_size,)
     return shapes
 
 
@@ -203,7 +205,8 @@ def _layer_shapes(spec: DecoderSpec, index: int) -> dict[str, tuple[int, ...]]:
 
 
 def _mlp(spec: DecoderSpec) -> dict[str, tuple[int, int, bool]]:
-    return _mlp_matrices(spec.hidden_size, "", spec.intermediate_size, spec.mlp_bias)
+    matrices = _mlp_matrices(spec.hidden_size, "", spec.intermediate_size, spec.mlp_bias)
+    return matrices if spec.mlp_gate else {name: shape for name, shape in matrices.items() if name != "gate"}
 
 
 def _mlp_matrices(hidden: int, prefix: str, wide: int, bias: bool) -> dict[str, tuple[int, int, bool]]:
@@ -228,14 +231,19 @@ def _norm_shapes(spec: DecoderSpec) -> dict[str, tuple[int, ...]]:
     hidden = (spec.hidden_size,)
     shapes: dict[str, tuple[int, ...]] = {}
     if spec.norms is not NormPlacement.AFTER:
-        shapes |= {"input_norm": hidden, "post_norm": hidden}
+        shapes |= {"input_norm": hidden} if spec.parallel else {"input_norm": hidden, "post_norm": hidden}
     if spec.norms is not NormPlacement.BEFORE:
         shapes |= {"attention_out_norm": hidden, "mlp_out_norm": hidden}
+    shapes = _with_biases(shapes, spec)
     if spec.qk_norm is QkNorm.HEAD:
         shapes |= {"q_norm": (spec.head_dim,), "k_norm": (spec.head_dim,)}
     if spec.qk_norm is QkNorm.WHOLE:
         shapes |= {"q_norm": (spec.query_width,), "k_norm": (spec.kv_width,)}
     return shapes
+
+
+def _with_biases(norms: Mapping[str, tuple[int, ...]], spec: DecoderSpec) -> dict[str, tuple[int, ...]]:
+    return {**norms, **({f"{name}_bias": shape for name, shape in norms.items()} if spec.norm_bias else {})}
 
 
 def _missing(missing: list[str], spec: DecoderSpec, files: Iterable[str], source: str) -> BadModel:

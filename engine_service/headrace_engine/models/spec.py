@@ -56,6 +56,13 @@ class QkNorm(StrEnum):
     WHOLE = "WHOLE"
 
 
+class NormKind(StrEnum):
+    """Norm of attention and MLP: x · weight / √(mean(x²) + eps), or LayerNorm, which subtracts the mean before that."""
+
+    RMS = "RMS"
+    LAYER = "LAYER"
+
+
 class NormPlacement(StrEnum):
     """Place of the norms of attention and MLP: before each, after each, or both."""
 
@@ -65,7 +72,7 @@ class NormPlacement(StrEnum):
 
 
 class GateKind(StrEnum):
-    """Activation of the gate of an MLP, whose gate and up become activation(gate) · up.
+    """Activation of the gate of an MLP, whose gate and up become activation(gate) · up; without a gate, of up.
 
     With CLAMPED they become g · sigmoid(1.702 · g) · (1 + u), where g is the gate up to 7 and u is up from −7 to 7.
     """
@@ -124,8 +131,11 @@ class DecoderSpec:
         ropes: the rotary embeddings that layers choose from; all rotate as many entries.
         layers: one for each layer.
         max_length: maximum number of positions that the model supports.
-        qkv_bias, output_bias, mlp_bias: which linear layers add a bias.
+        qkv_bias, output_bias, mlp_bias, head_bias: which linear layers add a bias.
         tied_head: the output head is the embedding table.
+        norm_bias: norms add a bias; of NormKind.LAYER alone.
+        parallel: attention and MLP read the same norm of a layer's input, and what both say is added to that.
+        mlp_gate: MLPs have a gate; without one, they are down · activation(up · x).
         sinks: each head of each layer has a score beside those of its keys, whose weight no value has.
         attention_scale: factor for products of queries and keys; None: 1 / √head_dim.
         attention_soft_cap, logit_soft_cap: x becomes cap · tanh(x / cap); 0: it stays.
@@ -147,7 +157,12 @@ class DecoderSpec:
     qkv_bias: bool = False
     output_bias: bool = False
     mlp_bias: bool = False
+    head_bias: bool = False
     tied_head: bool = False
+    norm: NormKind = NormKind.RMS
+    norm_bias: bool = False
+    parallel: bool = False
+    mlp_gate: bool = True
     qk_norm: QkNorm = QkNorm.NONE
     norms: NormPlacement = NormPlacement.BEFORE
     gate: GateKind = GateKind.SILU

@@ -82,6 +82,13 @@ class Program:
         op = abi.Norm(self._floats(weight, x.width), x, residual, residual_out, out, eps)
         self._record("norm", op, weight)
 
+    def layer_norm(
+        self, weight: NDArray[np.float32], bias: NDArray[np.float32] | None, x: Value, out: Value, eps: float
+    ) -> None:
+        """Record: out is (x − mean(x)) / √(variance(x) + eps) · weight + bias."""
+        added = None if bias is None else self._floats(bias, x.width)
+        self._record("layer_norm", abi.LayerNorm(self._floats(weight, x.width), added, x, out, eps), (weight, bias))
+
     def linear(self, x: Value, products: Sequence[Product], activations: Activations = Activations.FULL) -> None:
         """Record up to three products of one x."""
         if len(products) > 3:
@@ -157,7 +164,7 @@ class Program:
         self._record("attention", abi.Attention(address, q, out, layer, window, scale, soft_cap), sinks)
 
     def gated(self, gate: Value, up: Value, out: Value, activation: Gate = Gate.SILU) -> None:
-        """Record: out is activation(gate) · up."""
+        """Record: out is activation(gate) · up, or activation(gate) where up is NO_VALUE."""
         self._record("gated", abi.Gated(gate, up, out, activation))
 
     def experts(

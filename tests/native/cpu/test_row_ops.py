@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from headrace_engine.native import Cpu, Dtype, Format, Gate, Matrix, NativeError, Program, Rows, Value
+from headrace_engine.native import NO_VALUE, Cpu, Dtype, Format, Gate, Matrix, NativeError, Program, Rows, Value
 from native.one_program import OneProgram, Values, random_weight
 
 SIZES = [(1, 1), (3, 7), (17, 64), (5, 576), (2, 5000)]
@@ -48,6 +48,45 @@ def test_adds_the_residual_in_place_and_norms_the_sum(
     got = OneProgram(cpu, {"x": x, "residual": residual}, {"out": width}, record).run()
     np.testing.assert_array_equal(got["residual"], x + residual)
     np.testing.assert_allclose(got["out"], normed(x + residual, weight, 1e-6), rtol=2e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("has_bias", [True, False], ids=["bias", "no bias"])
+@sizes
+def test_layer_norms_each_row(cpu: Cpu, rng: np.random.Generator, has_bias: bool, rows: int, width: int) -> None:
+    """Of numbers whose mean is large beside their spread, in place and not."""
+    x, weight, bias = numbers(rng, rows, width) + np.float32(5), numbers(rng, width), numbers(rng, width)
+
+    def record(program: Program, v: Values) -> None:
+        program.layer_norm(weight, bias if has_bias else None, v["x"], v["out"], 1e-5)
+        program.layer_norm(weight, bias if has_bias else None, v["x"], v["x"], 1e-5)
+
+    got = OneProgram(cpu, {"x": x}, {"out": width}, record).run()
+    wide = x.astype(np.float64) - x.astype(np.float64).mean(axis=1, keepdims=True)
+    expected = wide / np.sqrt((wide**2).mean(axis=1, keepdims=True) + 1e-5) * weight + (bias if has_bias else 0)
+    np.testing.assert_allclose(got["out"], expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(got["x"], got["out"])
+
+
+@pytest.mark.parametrize("activation", [gate for gate in Gate if gate is not Gate.CLAMPED], ids=lambda gate: gate.name)
+@sizes
+def test_activates_without_a_gate(cpu: Cpu, rng: np.random.Generator, activation: Gate, rows: int, width: int) -> None:
+    """As with factors of 1."""
+    x, ones = 3 * numbers(rng, rows, width), np.ones((rows, width), np.float32)
+
+    def record(program: Program, v: Values) -> None:
+        program.gated(v["x"], v["ones"], v["out"], activation)
+        program.gated(v["x"], NO_VALUE, v["x"], activation)
+
+    got = OneProgram(cpu, {"x": x, "ones": ones}, {"out": width}, record).run()
+    np.testing.assert_array_equal(got["x"], got["out"])
+
+
+def test_a_clamped_gate_needs_what_it_multiplies(cpu: Cpu) -> None:
+    def record(program: Program, v: Values) -> None:
+        with pytest.raises(NativeError, match=r"^gated: up = "):
+            program.gated(v["x"], NO_VALUE, v["x"], Gate.CLAMPED)
+
+    OneProgram(cpu, {"x": np.zeros((2, 8), np.float32)}, {}, record)
 
 
 @pytest.mark.parametrize("activation", list(Gate), ids=lambda gate: gate.name.lower())

@@ -23,14 +23,14 @@ def exact_gate(gate: Gate, x: Tensor, up: Tensor) -> Tensor:
     return up * (x * torch.sigmoid(x) if gate is Gate.SILU else torch.nn.functional.gelu(x, approximate=approximate))
 
 
-def gated(device: Native, gate: Gate, x: Tensor, up: Tensor, dtype: Dtype, **out: int) -> None:
+def gated(device: Native, gate: Gate, x: Tensor, up: Tensor | None, dtype: Dtype, **out: int) -> None:
     args = GatedRows(
         gate=x.data_ptr(),
-        up=up.data_ptr(),
+        up=None if up is None else up.data_ptr(),
         rows=len(x),
         width=x.shape[1],
         gate_stride=x.stride(0),
-        up_stride=up.stride(0),
+        up_stride=(x if up is None else up).stride(0),
         dtype=dtype,
         activation=gate,
         **out,
@@ -48,6 +48,18 @@ def test_gates_each_entry_of_slices(device: Native, dtype: Dtype, gate: Gate, ro
     out = Output((rows, width), dtype, device.device)
     gated(device, gate, x, up, dtype, out=out.tensor.data_ptr())
     exact = exact_gate(gate, x, up)
+    assert ((out.written() - exact).abs() <= LIMITS[dtype] * exact.abs() + 1e-5).all()
+
+
+@every_dtype
+@pytest.mark.parametrize("gate", [gate for gate in Gate if gate is not Gate.CLAMPED], ids=lambda gate: gate.name)
+@shapes
+def test_activates_entries_of_a_slice(device: Native, dtype: Dtype, gate: Gate, rows: int, width: int) -> None:
+    """Without what a gate multiplies."""
+    x = (random(rows, 2 * width, dtype, device) * 3)[:, :width]
+    out = Output((rows, width), dtype, device.device)
+    gated(device, gate, x, None, dtype, out=out.tensor.data_ptr())
+    exact = exact_gate(gate, x, torch.ones_like(x))
     assert ((out.written() - exact).abs() <= LIMITS[dtype] * exact.abs() + 1e-5).all()
 
 

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 import torch
 from headrace_engine.native import Code, Dtype, Gate, Native, NativeError
-from headrace_engine.native.abi import GatedRows, GatherRows, QuantizeRows, RmsNormCodes, RowCodes, ScaledSums
+from headrace_engine.native.abi import (
+    GatedRows,
+    GatherRows,
+    LayerNormRows,
+    QuantizeRows,
+    RmsNormCodes,
+    RowCodes,
+    ScaledSums,
+)
 from native.buffers import TORCH, Output
 from native.device.device_rows import CODE_TYPES, MOST, Codes, every_code, every_dtype, launch, random, shapes
 from torch import Tensor
@@ -108,6 +116,10 @@ RIGHT: dict[str, tuple[type[ctypes.Structure], dict[str, Any]]] = {
         RmsNormCodes,
         {"x": 4096, "weight": 4096, "out": 4096, "scales": 4096, "hidden": 8, "dtype": 2, "codes": 1},
     ),
+    "layer_norm_rows": (
+        LayerNormRows,
+        {"x": 4096, "weight": 4096, "bias": 4096, "out": 4096, "hidden": 8, "eps": 1e-5, "dtype": 2},
+    ),
     "gated_rows": (
         GatedRows,
         {"gate": 4096, "up": 4096, "out": 4096, "scales": 4096, "width": 8, "gate_stride": 8, "up_stride": 8}
@@ -133,6 +145,10 @@ WRONG = [
     ("rms_norm_codes", "eps", math.nan, Code.BAD_NUMBER),
     ("rms_norm_codes", "codes", max(RowCodes) + 1, Code.BAD_CODE),
     ("rms_norm_codes", "rows", -1, Code.BAD_COUNT),
+    ("layer_norm_rows", "weight", 0, Code.NULL_POINTER),
+    ("layer_norm_rows", "bias", 4097, Code.MISALIGNED),
+    ("layer_norm_rows", "eps", -1.0, Code.BAD_NUMBER),
+    ("layer_norm_rows", "hidden", 0, Code.BAD_EXTENT),
     ("gated_rows", "gate_stride", 7, Code.BAD_SHAPE),
     ("gated_rows", "up_stride", -8, Code.BAD_SHAPE),
     ("gated_rows", "activation", max(Gate) + 1, Code.BAD_CODE),
@@ -157,6 +173,13 @@ def test_a_wrong_argument_is_an_error_that_names_it(
     with pytest.raises(NativeError, match=f"^{op}: {named} = ") as caught:
         launch(device, op, record(**{"rows": 2, **right, field: value}))
     assert caught.value.code is code
+
+
+def test_a_clamped_gate_without_what_it_multiplies_is_refused(device: Native) -> None:
+    record, right = RIGHT["gated_rows"]
+    with pytest.raises(NativeError, match=r"^gated_rows: up = ") as caught:
+        launch(device, "gated_rows", record(**{**right, "rows": 2, "up": None, "activation": Gate.CLAMPED}))
+    assert caught.value.code is Code.NULL_POINTER
 
 
 @pytest.mark.parametrize("op", RIGHT)

@@ -26,6 +26,9 @@ DIFFERENT: dict[str, dict[str, object]] = {
     "granite": {},
     "glm4": {},
     "olmo2": {},
+    "command r7b": {"layer_types": ["sliding_attention", "full_attention"], "num_hidden_layers": 2},
+    "stablelm": {"num_attention_heads": 2},
+    "phi2": {},
     "qwen2 moe": {},
     "qwen3 moe": {},
     "mixtral": {"num_experts_per_tok": 4},
@@ -36,7 +39,7 @@ DIFFERENT: dict[str, dict[str, object]] = {
 
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_the_scores_are_those_of_the_cpu_backend(name: str, tmp_path: Path) -> None:
-    path = make_tiny_family(tmp_path, name, vocab_size=256, **SHAPE, **DIFFERENT[name])
+    path = make_tiny_family(tmp_path, name, vocab_size=256, **{**SHAPE, **DIFFERENT[name]})
     compare_with_cpu(plan_for(path), seeds=1, tokens=4)
 
 

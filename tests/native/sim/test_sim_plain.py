@@ -28,6 +28,7 @@ from support.sim.device import SimDevice
 DRAWN = SamplingParams(temperature=0.7, seed=5, top_p=0.9, logprobs=True, top_logprobs=2)
 LAUNCHES = {
     "rms_norm": {"rms_norm"},
+    "layer_norm": {"layer_norm_rows"},
     "gated_rows": {"gated_rows"},
     "gather_rows": {"gather_rows"},
     "append_kv": {"append_kv"},
@@ -111,7 +112,7 @@ def test_a_wrong_name_is_refused(model_path: Path, monkeypatch: pytest.MonkeyPat
     assert plain_ops({}) == plain_ops({PLAIN_VARIABLE: " ,"}) == frozenset()
     monkeypatch.setenv(PLAIN_VARIABLE, "rms_norm,norm")
     with pytest.raises(
-        InvalidArgument, match=f'{PLAIN_VARIABLE} = "norm" .* is not an op; allowed: rms_norm, gated_rows, '
+        InvalidArgument, match=f'{PLAIN_VARIABLE} = "norm" .* is not an op; allowed: rms_norm, layer_norm, gated_rows, '
     ):
         sim.make_runner(plan_for(model_path)).load(silent)
 

@@ -19,6 +19,8 @@ Array = np.ndarray[Any, Any]
 SPACE = "\u2581"
 _PIECES = (f"{SPACE}the", f"{SPACE}hello", "world", f"{SPACE}is", "ing", f"{SPACE}water", f"{SPACE}{SPACE}", "12")
 ARCHITECTURES = {
+    "cohere": "command-r",
+    "cohere2": "cohere2",
     "gemma2": "gemma2",
     "gemma3_text": "gemma3",
     "glm4": "glm4",
@@ -33,12 +35,15 @@ ARCHITECTURES = {
     "olmo2": "olmo2",
     "olmo3": "olmo2",
     "olmoe": "olmoe",
+    "phi": "phi2",
     "phi3": "phi3",
     "qwen2": "qwen2",
     "qwen2_moe": "qwen2moe",
     "qwen3": "qwen3",
     "qwen3_moe": "qwen3moe",
     "smollm3": "smollm3",
+    "stablelm": "stablelm",
+    "starcoder2": "starcoder2",
 }
 _INTERLEAVED = ("granite", "granitemoe", "llama", "mistral3", "smollm3")
 """Architectures whose converters permute the rows of queries and keys."""
@@ -49,6 +54,8 @@ _SCALES = {
     "embedding_multiplier": "embedding_scale",
     "residual_multiplier": "residual_scale",
     "logits_scaling": "logit_scale",
+    "logit_scale": "logit_scale",
+    "use_parallel_residual": "use_parallel_residual",
     "sliding_window": "attention.sliding_window",
     "num_experts": "expert_count",
     "num_local_experts": "expert_count",
@@ -169,7 +176,7 @@ def _model_keys(architecture: str, config: Mapping[str, Any]) -> dict[str, Any]:
         "feed_forward_length": config["intermediate_size"],
         "attention.head_count": config["num_attention_heads"],
         "attention.head_count_kv": config["num_key_value_heads"],
-        "attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]),
+        **_eps_key(config),
         "attention.key_length": head_dim,
         "attention.value_length": head_dim,
         "vocab_size": config["vocab_size"],
@@ -179,6 +186,13 @@ def _model_keys(architecture: str, config: Mapping[str, Any]) -> dict[str, Any]:
     without = ("attention.sliding_window",) if architecture in ("qwen3", "qwen3moe", "qwen2moe") else ()
     keys |= {key: value for key, value in found if value is not None and key not in without}
     return {"general.name": "tiny", **{f"{architecture}.{key}": value for key, value in keys.items()}}
+
+
+def _eps_key(config: Mapping[str, Any]) -> dict[str, float]:
+    """Return the eps of norms; LayerNorm has another name for it."""
+    if "rms_norm_eps" in config:
+        return {"attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"])}
+    return {"attention.layer_norm_epsilon": float(config.get("layer_norm_eps") or config["norm_epsilon"])}
 
 
 def _tokenizer_keys(pre: str, vocab_size: int) -> dict[str, Any]:

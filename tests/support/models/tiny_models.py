@@ -120,6 +120,7 @@ def draw(model: Any, seed: int) -> None:
 _SLIDING, _FULL = "sliding_attention", "full_attention"
 _YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 32}
 _LONG = {"short_factor": [1.0 + place / 9 for place in range(6)], "long_factor": [3.0 + place for place in range(6)]}
+_QUARTER = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.25}
 _EXPERTS = {"num_experts": 8, "num_experts_per_tok": 3}
 _MULTIPLIERS = {
     "embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.1, "logits_scaling": 6.0,
@@ -201,6 +202,14 @@ FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "rope_parameters": {**_YARN, "truncate": False, "factor": 8.0},
         },
     ),
+    "command r": ("Cohere", {"tie_word_embeddings": True}),
+    "command r biases": ("Cohere", {"attention_bias": True, "logit_scale": 0.5, "tie_word_embeddings": True}),
+    "command r7b": ("Cohere2", {"num_hidden_layers": 5, "sliding_window": 9, "tie_word_embeddings": True}),
+    "stablelm": ("StableLm", {"rope_parameters": _QUARTER}),
+    "stablelm parallel": ("StableLm", {"use_qkv_bias": True, "use_parallel_residual": True}),
+    "phi2": ("Phi", {}),
+    "starcoder2": ("Starcoder2", {"tie_word_embeddings": True}),
+    "starcoder2 window": ("Starcoder2", {"use_bias": False, "sliding_window": 9}),
     "phi3": ("Phi3", {"sliding_window": 20}),
     "phi4 mini": (
         "Phi3",

@@ -104,6 +104,16 @@ class RecordingOps:
         self.recorded.append(RecordedOp((x, residual), (total, out), record, ((total, residual),)))
         return out, total
 
+    def layer_norm(self, x: Activation, weight: Vector, bias: Vector | None, eps: float) -> Activation:
+        """See Ops."""
+        out = Activation(x.width, x.rows)
+
+        def record(program: Program, offsets: Offsets) -> None:
+            program.layer_norm(weight, bias, offsets[x], offsets[out], eps)
+
+        self.recorded.append(RecordedOp((x,), (out,), record))
+        return out
+
     def linear(self, x: Activation, weight: PackedMatrix, bias: Vector | None = None) -> Activation:
         """See Ops."""
         (out,) = self.linears(x, [(weight, bias)])
@@ -173,6 +183,16 @@ class RecordingOps:
             program.gated(offsets[gate], offsets[up], offsets[out], Gate[self._spec.gate])
 
         self.recorded.append(RecordedOp((gate, up), (out,), record, ((out, gate),)))
+        return out
+
+    def activated(self, x: Activation) -> Activation:
+        """See Ops."""
+        out = Activation(x.width, x.rows)
+
+        def record(program: Program, offsets: Offsets) -> None:
+            program.gated(offsets[x], NO_VALUE, offsets[out], Gate[self._spec.gate])
+
+        self.recorded.append(RecordedOp((x,), (out,), record, ((out, x),)))
         return out
 
     def experts(

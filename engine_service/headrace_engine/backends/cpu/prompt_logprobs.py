@@ -46,7 +46,7 @@ class Scorer:
         self._states = Value(0, hidden, Rows.LOGITS)
         logits = Value(begin, vocab, Rows.LOGITS)
         self.program = Program(cpu, small_shape(shape, begin + self.rows * vocab, self.rows))
-        self.program.linear(self._states, [Product(head, logits)], activations)
+        self.program.linear(self._states, [Product(head, logits, weights.get("head_bias"))], activations)
         if spec.logit_scale != 1 or spec.logit_soft_cap:
             self.program.scaled(logits, logits, spec.logit_scale, soft_cap=spec.logit_soft_cap)
         self.program.sample(logits)

@@ -23,7 +23,15 @@ from headrace_engine.models.decoder import Batch
 from headrace_engine.models.experts import Expert, Shared
 from headrace_engine.models.spec import DecoderSpec, QkNorm
 from headrace_engine.native import Dtype, Gate
-from headrace_engine.native.abi import AppendKv, DecodeAttention, GatedRows, GatherRows, PrefillAttention, RmsNorm
+from headrace_engine.native.abi import (
+    AppendKv,
+    DecodeAttention,
+    GatedRows,
+    GatherRows,
+    LayerNormRows,
+    PrefillAttention,
+    RmsNorm,
+)
 
 SPLIT_TOKENS = 512
 """Tokens of a sequence per group of threads: fixed, so that a row's bits do not depend on its neighbours."""
@@ -92,6 +100,22 @@ class CudaOps:
         tensors = {"x": x, "residual": residual, "weight": weight, "out": out, "residual_out": total}
         self._norm(RmsNorm(**{name: tensor.data_ptr() for name, tensor in tensors.items()}, eps=eps), x)
         return out, total
+
+    def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+        """See Ops."""
+        out = torch.empty_like(x)
+        args = LayerNormRows(
+            x=x.data_ptr(),
+            weight=weight.data_ptr(),
+            bias=None if bias is None else bias.data_ptr(),
+            out=out.data_ptr(),
+            rows=x.shape[0],
+            hidden=x.shape[1],
+            eps=eps,
+            dtype=Dtype.BFLOAT16,
+        )
+        self._device.launch("layer_norm_rows", args)
+        return out
 
     def linear(self, x: Tensor, weight: Weight, bias: Tensor | None = None) -> Tensor:
         """See Ops."""
@@ -167,20 +191,11 @@ class CudaOps:
 
     def gated(self, gate: Tensor, up: Tensor) -> Tensor:
         """See Ops. Gate and up may be slices of one projection."""
-        out = torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)
-        args = GatedRows(
-            gate=gate.data_ptr(),
-            up=up.data_ptr(),
-            out=out.data_ptr(),
-            rows=gate.shape[0],
-            width=gate.shape[1],
-            gate_stride=gate.stride(0),
-            up_stride=up.stride(0),
-            dtype=Dtype.BFLOAT16,
-            activation=Gate[self._spec.gate],
-        )
-        self._device.launch("gated_rows", args)
-        return out
+        return self._gated(gate, up)
+
+    def activated(self, x: Tensor) -> Tensor:
+        """See Ops."""
+        return self._gated(x, None)
 
     def experts(
         self, x: Tensor, scores: Tensor, experts: Sequence[Expert[Tensor]], shared: Shared[Tensor] | None
@@ -215,6 +230,22 @@ class CudaOps:
             dtype=Dtype.BFLOAT16,
         )
         self._device.launch("gather_rows", args)
+        return out
+
+    def _gated(self, gate: Tensor, up: Tensor | None) -> Tensor:
+        out = torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)
+        args = GatedRows(
+            gate=gate.data_ptr(),
+            up=None if up is None else up.data_ptr(),
+            out=out.data_ptr(),
+            rows=gate.shape[0],
+            width=gate.shape[1],
+            gate_stride=gate.stride(0),
+            up_stride=(gate if up is None else up).stride(0),
+            dtype=Dtype.BFLOAT16,
+            activation=Gate[self._spec.gate],
+        )
+        self._device.launch("gated_rows", args)
         return out
 
     def _norm(self, args: RmsNorm, x: Tensor) -> None:

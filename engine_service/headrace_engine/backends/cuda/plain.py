@@ -13,7 +13,7 @@ from headrace_engine.backends.cuda.device.pool import KvPool
 from headrace_engine.backends.cuda.ops import CudaOps
 from headrace_engine.backends.cuda.plain_pool import plain_entries
 from headrace_engine.backends.torch.attention import Scores, attention_of
-from headrace_engine.backends.torch.ops import gated, head_normed, normed
+from headrace_engine.backends.torch.ops import activated, gated, head_normed, layer_normed, normed
 from headrace_engine.backends.torch.rope import Positions
 from headrace_engine.environment import PLAIN_VARIABLE, Environment, plain_op_names
 from headrace_engine.errors import InvalidArgument
@@ -21,7 +21,8 @@ from headrace_engine.models.spec import DecoderSpec
 
 _METHODS: Mapping[str, tuple[str, ...]] = {
     "rms_norm": ("rms_norm", "add_rms_norm"),
-    "gated_rows": ("gated",),
+    "layer_norm": ("layer_norm",),
+    "gated_rows": ("gated", "activated"),
     "gather_rows": ("table_rows",),
     "append_kv": ("append_kv",),
     "attention": ("paged_attention",),
@@ -81,6 +82,10 @@ class PlainOps:
         total = x + residual
         return normed(total, weight, eps), total
 
+    def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+        """See Ops."""
+        return layer_normed(x, weight, bias, eps)
+
     def append_kv(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, batch: CudaBatch, norms: tuple[Tensor, Tensor] | None
     ) -> Tensor:
@@ -105,6 +110,10 @@ class PlainOps:
     def gated(self, gate: Tensor, up: Tensor) -> Tensor:
         """See Ops."""
         return gated(self._spec.gate, gate, up)
+
+    def activated(self, x: Tensor) -> Tensor:
+        """See Ops."""
+        return activated(self._spec.gate, x)
 
     def table_rows(self, table: Tensor, ids: Tensor) -> Tensor:
         """See CudaOps."""

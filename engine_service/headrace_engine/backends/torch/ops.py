@@ -70,6 +70,10 @@ class TorchOps:
         total = x + residual
         return self.rms_norm(total, weight, eps), total
 
+    def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+        """See Ops."""
+        return layer_normed(x, weight, bias, eps)
+
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """See Ops."""
         return linear(x, weight, bias)
@@ -104,6 +108,10 @@ class TorchOps:
         """See Ops."""
         return gated(self._spec.gate, gate, up)
 
+    def activated(self, x: Tensor) -> Tensor:
+        """See Ops."""
+        return activated(self._spec.gate, x)
+
     def experts(
         self, x: Tensor, scores: Tensor, experts: Sequence[Expert[Tensor]], shared: Shared[Tensor] | None
     ) -> Tensor:
@@ -133,6 +141,17 @@ def normed(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     wide = x.float()
     scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
     return weight * (wide * scale).to(x.dtype)
+
+
+def layer_normed(x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+    """Return the LayerNorm of each row, computed in float32."""
+    wide = None if bias is None else bias.float()
+    return torch.nn.functional.layer_norm(x.float(), weight.shape, weight.float(), wide, eps).to(x.dtype)
+
+
+def activated(kind: GateKind, x: Tensor) -> Tensor:
+    """Return the activation of x, which is not CLAMPED."""
+    return _GATES[kind](x)
 
 
 def gated(kind: GateKind, gate: Tensor, up: Tensor) -> Tensor:

@@ -10,7 +10,8 @@ from headrace_engine.models.families.gemma import GEMMA, GEMMA1
 from headrace_engine.models.families.glm import GLM
 from headrace_engine.models.families.gpt_oss import GPT_OSS
 from headrace_engine.models.families.granite import GRANITE, GRANITE4, GRANITE_MOE
-from headrace_engine.models.families.llama import LLAMA
+from headrace_engine.models.families.layer_norm import COMMAND_R, PHI, STABLELM, STARCODER2
+from headrace_engine.models.families.llama import EXAONE, LLAMA
 from headrace_engine.models.families.mistral import MISTRAL
 from headrace_engine.models.families.mixtral import MIXTRAL
 from headrace_engine.models.families.olmo import OLMO
@@ -19,13 +20,14 @@ from headrace_engine.models.families.phi3 import PHI3
 from headrace_engine.models.families.qwen2 import QWEN2
 from headrace_engine.models.families.qwen3 import QWEN3
 from headrace_engine.models.families.qwen_moe import QWEN_MOE
-from headrace_engine.models.families.text_parts import GEMMA_VISION, LLAMA_VISION
+from headrace_engine.models.families.text_parts import GEMMA_VISION, LLAMA_VISION, MLLAMA_TEXT, QWEN_MOE_VISION
 
 __all__ = ["ARCHITECTURES", "GGUF_ARCHITECTURES", "family_of", "family_of_gguf"]
 
 _FAMILIES = (
-    GEMMA, GEMMA1, GLM, GPT_OSS, GRANITE, GRANITE4, GRANITE_MOE, LLAMA, MISTRAL, MIXTRAL, OLMO, OLMOE, PHI3, QWEN2,
-    QWEN3, QWEN_MOE, GEMMA_VISION, LLAMA_VISION,
+    COMMAND_R, EXAONE, GEMMA, GEMMA1, GLM, GPT_OSS, GRANITE, GRANITE4, GRANITE_MOE, LLAMA, MISTRAL, MIXTRAL, OLMO,
+    OLMOE, PHI, PHI3, QWEN2, QWEN3, QWEN_MOE, STABLELM, STARCODER2, GEMMA_VISION, LLAMA_VISION, MLLAMA_TEXT,
+    QWEN_MOE_VISION,
 )  # fmt: skip
 
 ARCHITECTURES: Mapping[str, Family] = {name: family for family in _FAMILIES for name in family.from_config}

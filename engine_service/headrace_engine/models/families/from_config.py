@@ -13,6 +13,7 @@ _GATES: Mapping[str, GateKind] = {
     "silu": GateKind.SILU,
     "swish": GateKind.SILU,
     "gelu": GateKind.GELU,
+    "gelu_new": GateKind.GELU_TANH,
     "gelu_pytorch_tanh": GateKind.GELU_TANH,
 }
 
@@ -27,6 +28,7 @@ def decoder_from_config(
     layer_type: str = "",
     tied: bool = False,
     activation: str = "hidden_act",
+    default_activation: str = "silu",
 ) -> DecoderSpec:
     """Read the fields of a config.json that Llama-like models share.
 
@@ -36,7 +38,8 @@ def decoder_from_config(
         rotating: share of a head that rotates where the config names none; None: all of it in every model.
         layer_type: type of the layers whose rotary embedding is read, if there is one for each type.
         tied: whether the head is tied where the config does not say.
-        activation: name of the field with the gate's activation.
+        activation: name of the field with the activation.
+        default_activation: the activation where the config names none.
 
     Raises:
         BadModel: a field is absent, of the wrong type or not supported; names it.
@@ -61,7 +64,7 @@ def decoder_from_config(
         layers=same_layers(config.integer("num_hidden_layers", maximum=MAX_LAYERS)),
         max_length=max_length,
         tied_head=config.flag("tie_word_embeddings", tied),
-        gate=_gate(config, activation),
+        gate=_gate(config, activation, default_activation),
     )
 
 
@@ -97,8 +100,7 @@ def _listed(config: ConfigFields, count: int) -> list[bool] | None:
     return [kind == "sliding_attention" for kind in kinds]
 
 
-def _gate(config: ConfigFields, name: str) -> GateKind:
-    default = "gelu_pytorch_tanh" if name == "hidden_activation" else "silu"
+def _gate(config: ConfigFields, name: str, default: str) -> GateKind:
     activation = config.text(name, default)
     if activation not in _GATES:
         raise config.error(name, f"is not supported; supported are {', '.join(_GATES)}")

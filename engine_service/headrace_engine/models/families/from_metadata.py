@@ -5,16 +5,17 @@ from __future__ import annotations
 from headrace_engine.models.config_fields import ConfigFields
 from headrace_engine.models.families.family import MAX_LAYERS, GgufHints, check_width, read_kv_heads, same_layers
 from headrace_engine.models.rope.metadata import rope_from_metadata
-from headrace_engine.models.spec import DecoderSpec, LayerSpec
+from headrace_engine.models.spec import DecoderSpec, LayerSpec, NormKind
 
 
 def decoder_from_metadata(
-    metadata: ConfigFields, architecture: str, hints: GgufHints, *, partial: bool = False
+    metadata: ConfigFields, architecture: str, hints: GgufHints, *, partial: bool = False, layer_norm: bool = False
 ) -> DecoderSpec:
     """Read the GGUF metadata that Llama-like models share; the names of tensors show biases and a tied head.
 
     Args:
         partial: the family has models of which only a part of each head rotates.
+        layer_norm: the norms are LayerNorm; such a family may have MLPs without a gate.
 
     Raises:
         BadModel: a key is absent, of the wrong type or not supported; names it.
@@ -24,6 +25,7 @@ def decoder_from_metadata(
     check_width(metadata, "attention.head_count", heads, head_dim)
     layers = metadata.integer("block_count", maximum=MAX_LAYERS)
     rope = rope_from_metadata(metadata, head_dim, hints.frequency_factors, hints.long_factors, partial=partial)
+    ungated = layer_norm and "blk.0.ffn_gate.weight" not in hints.names
     return DecoderSpec(
         architecture=architecture,
         vocab_size=metadata.integer("vocab_size", hints.vocab_size),
@@ -32,14 +34,18 @@ def decoder_from_metadata(
         num_kv_heads=read_kv_heads(metadata, "attention.head_count_kv", heads),
         head_dim=head_dim,
         intermediate_size=metadata.integer("feed_forward_length"),
-        norm_eps=metadata.number("attention.layer_norm_rms_epsilon"),
+        norm_eps=metadata.number(f"attention.layer_norm_{'' if layer_norm else 'rms_'}epsilon"),
         ropes=(rope,),
         layers=same_layers(layers, gguf_window(metadata)),
         max_length=metadata.integer("context_length"),
         qkv_bias=not hints.names.isdisjoint(("blk.0.attn_q.bias", "blk.0.attn_qkv.bias")),
         output_bias="blk.0.attn_output.bias" in hints.names,
-        mlp_bias="blk.0.ffn_gate.bias" in hints.names,
+        mlp_bias=("blk.0.ffn_up.bias" if ungated else "blk.0.ffn_gate.bias") in hints.names,
+        head_bias=layer_norm and "output.bias" in hints.names,
         tied_head="output.weight" not in hints.names,
+        norm=NormKind.LAYER if layer_norm else NormKind.RMS,
+        norm_bias=layer_norm and "output_norm.bias" in hints.names,
+        mlp_gate=not ungated,
     )
 
 

@@ -60,6 +60,7 @@ def _from_config(config: ConfigFields, architecture: str, layer_type: str) -> De
         layer_type=layer_type,
         tied=True,
         activation="hidden_activation",
+        default_activation="gelu_pytorch_tanh",
     )
     has_bias = config.flag("attention_bias", False)
     scale = config.number("query_pre_attn_scalar", 256) ** -0.5

@@ -1,4 +1,4 @@
-"""Llama, and models that compute the same: SmolLM2, the R1 distills. SmolLM3 leaves some layers without rotation."""
+"""Llama, and what computes the same: SmolLM2, the R1 distills, EXAONE 3. SmolLM3 leaves layers without rotation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace_engine.models.families.family import Family, GgufHints, check_abse
 from headrace_engine.models.families.from_config import decoder_from_config, windowed_layers
 from headrace_engine.models.families.from_metadata import decoder_from_metadata
 from headrace_engine.models.families.mixtures import gguf_experts, with_experts
-from headrace_engine.models.layout import GGUF_NAMES, FileLayout
+from headrace_engine.models.layout import GGUF_NAMES, HF_NAMES, FileLayout
 from headrace_engine.models.spec import DecoderSpec, LayerSpec
 
 _SMOLLM3_THETA = 2_000_000.0
@@ -50,6 +50,11 @@ def _smollm3(config: ConfigFields) -> DecoderSpec:
     return replace(with_biases(spec, config), layers=_rotated(layers, rotates))
 
 
+def _exaone(config: ConfigFields) -> DecoderSpec:
+    named = {own: config.get(name) for name, own in _EXAONE_FIELDS.items() if config.has(name)}
+    return decoder_from_config(config.replacing(named), "ExaoneForCausalLM")
+
+
 def _rotating_layers(config: ConfigFields, count: int) -> list[bool]:
     listed = config.get("no_rope_layers")
     if listed is None or listed == []:
@@ -81,8 +86,38 @@ def _smollm3_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
     return replace(spec, layers=_rotated(spec.layers, rotates))
 
 
+def _exaone_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
+    check_absent(metadata, OTHER_MODELS)
+    return decoder_from_metadata(metadata, "exaone", hints)
+
+
 LLAMA = Family(
     from_config={"LlamaForCausalLM": _llama, "SmolLM3ForCausalLM": _smollm3},
     from_metadata={"llama": _gguf, "smollm3": _smollm3_gguf},
     gguf=FileLayout(GGUF_NAMES, interleaved=True),
+)
+
+_EXAONE_FIELDS = {
+    "num_layers": "num_hidden_layers",
+    "layer_norm_epsilon": "rms_norm_eps",
+    "activation_function": "hidden_act",
+}
+"""Fields of EXAONE's configs, and their names here."""
+
+_EXAONE = {
+    "embed": "transformer.wte.weight",
+    "final_norm": "transformer.ln_f.weight",
+    "input_norm": "transformer.h.{i}.ln_1.weight",
+    **{name: f"transformer.h.{{i}}.attn.attention.{name}_proj.weight" for name in "qkv"},
+    "o": "transformer.h.{i}.attn.attention.out_proj.weight",
+    "post_norm": "transformer.h.{i}.ln_2.weight",
+    "gate": "transformer.h.{i}.mlp.c_fc_0.weight",
+    "up": "transformer.h.{i}.mlp.c_fc_1.weight",
+    "down": "transformer.h.{i}.mlp.c_proj.weight",
+}
+
+EXAONE = Family(
+    from_config={"ExaoneForCausalLM": _exaone},
+    from_metadata={"exaone": _exaone_gguf},
+    hf=FileLayout({**HF_NAMES, **_EXAONE}),
 )

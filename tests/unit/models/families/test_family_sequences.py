@@ -99,12 +99,8 @@ def shapes(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("name", ["gemma2", "ministral"])
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(shape=shapes(), chunk=st.integers(1, 40))
-def test_any_windows_heads_and_sizes(name: str, shape: dict[str, Any], chunk: int, tmp_path: Path) -> None:
-    changes = shape if name == "ministral" else {**shape, "hidden_size": shape["num_attention_heads"] * 12}
-    path = make_tiny_family(tmp_path / "model", name, **changes)
+def check_shape(path: Path, chunk: int) -> None:
+    """The logits of transformers after a prompt in chunks, on either backend."""
     with torch.inference_mode():
         expected = reference(path)(torch.tensor([PROMPT])).logits[0, -1]
     for backend in ("cpu", "torch"):
@@ -113,6 +109,24 @@ def test_any_windows_heads_and_sizes(name: str, shape: dict[str, Any], chunk: in
             while lane.waiting:
                 lanes.step((lane, min(chunk, lane.waiting)))
         torch.testing.assert_close(lane.scores[0], expected, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["gemma2", "ministral"])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(shape=shapes(), chunk=st.integers(1, 40))
+def test_any_windows_heads_and_sizes(name: str, shape: dict[str, Any], chunk: int, tmp_path: Path) -> None:
+    changes = shape if name == "ministral" else {**shape, "hidden_size": shape["num_attention_heads"] * 12}
+    check_shape(make_tiny_family(tmp_path / "model", name, **changes), chunk)
+
+
+@pytest.mark.parametrize("name", ["command r7b", "phi2", "stablelm parallel", "starcoder2 window"])
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(shape=shapes(), quarter=st.integers(1, 9), chunk=st.integers(1, 40))
+def test_any_sizes_with_layer_norm(name: str, shape: dict[str, Any], quarter: int, chunk: int, tmp_path: Path) -> None:
+    """Of heads that share the hidden size, and rotate as a whole or in part."""
+    del shape["head_dim"]
+    shape["hidden_size"] = shape["num_attention_heads"] * 8 * quarter
+    check_shape(make_tiny_family(tmp_path / "model", name, **shape), chunk)
 
 
 @st.composite
@@ -132,12 +146,4 @@ def mixtures(draw: st.DrawFn) -> dict[str, Any]:
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(shape=mixtures(), chunk=st.integers(1, 40))
 def test_any_numbers_and_sizes_of_experts(shape: dict[str, Any], chunk: int, tmp_path: Path) -> None:
-    path = make_tiny_family(tmp_path / "model", "qwen2 moe", **shape)
-    with torch.inference_mode():
-        expected = reference(path)(torch.tensor([PROMPT])).logits[0, -1]
-    for backend in ("cpu", "torch"):
-        with opened(backend, path) as lanes:
-            lane = lanes.add(PROMPT)
-            while lane.waiting:
-                lanes.step((lane, min(chunk, lane.waiting)))
-        torch.testing.assert_close(lane.scores[0], expected, rtol=0, atol=1e-4)
+    check_shape(make_tiny_family(tmp_path / "model", "qwen2 moe", **shape), chunk)

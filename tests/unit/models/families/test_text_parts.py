@@ -22,6 +22,12 @@ from unit.models.test_families import config, refusal
 COUNT = 12
 PROMPT = random_ids(37, seed=5)
 _MROPE = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [4, 4, 4]}
+_ROPE = {"rope_type": "default", "rope_theta": 1e4}
+_MLLAMA = {
+    "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_global_layers": 1, "attention_heads": 2,
+    "image_size": 28, "patch_size": 14, "vision_output_dim": 64, "intermediate_layers_indices": [0],
+    "supported_aspect_ratios": [[1, 1]], "max_num_tiles": 1,
+}  # fmt: skip
 _CLIP = {
     "model_type": "clip_vision_model", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1,
     "num_attention_heads": 2, "image_size": 28, "patch_size": 14,
@@ -38,6 +44,22 @@ ARCHITECTURES: Mapping[str, tuple[str, Mapping[str, Any], Mapping[str, Any]]] = 
     "ministral3": ("Mistral3", {"model_type": "ministral3", "head_dim": 24, "sliding_window": None}, _PIXTRAL),
     "qwen2 vl": ("Qwen2VL", {"rope_parameters": {**_MROPE, "mrope_section": [2, 3, 3]}}, _QWEN),
     "qwen2.5 vl": ("Qwen2_5_VL", {"rope_parameters": {**_MROPE, "mrope_section": [2, 3, 3]}}, _QWEN),
+    "qwen3 vl moe": (
+        "Qwen3VLMoe",
+        {
+            "head_dim": 24,
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 40,
+            "rope_parameters": {**_MROPE, "mrope_interleaved": True},
+        },
+        {**_QWEN3, "embed_dim": 32},
+    ),
+    "mllama": (
+        "Mllama",
+        {"num_hidden_layers": 5, "cross_attention_layers": [1, 3], "pad_token_id": 0, "rope_parameters": _ROPE},
+        _MLLAMA,
+    ),
     "qwen3 vl": ("Qwen3VL", {"head_dim": 24, "rope_parameters": {**_MROPE, "mrope_interleaved": True}}, _QWEN3),
 }
 """The prefix of transformers' classes, and settings of both parts."""
@@ -99,6 +121,44 @@ def test_files_of_qwen2_vl_as_published_are_the_same(tmp_path: Path) -> None:
     for lanes, lane in zip((expected, published), found, strict=True):
         lanes.greedy([lane], COUNT)
     assert found[0].ids == found[1].ids
+
+
+def test_experts_of_qwen3_vl_as_published_are_the_same(tmp_path: Path) -> None:
+    """Inputs stand before outputs, as transformers 4 has them."""
+    make(tmp_path, "qwen3 vl moe")
+    expected = Lanes(load(tmp_path))
+    tensors = load_file(tmp_path / "model.safetensors")
+    turned = {name: each.transpose(1, 2).contiguous() for name, each in tensors.items() if ".experts." in name}
+    assert len(turned) == 4
+    save_file({**tensors, **turned}, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    published = Lanes(load(tmp_path))
+    found = [lanes.add(PROMPT) for lanes in (expected, published)]
+    for lanes, lane in zip((expected, published), found, strict=True):
+        lanes.greedy([lane], COUNT)
+    assert found[0].ids == found[1].ids
+
+
+def test_experts_of_another_shape_are_refused(tmp_path: Path) -> None:
+    make(tmp_path, "qwen3 vl moe")
+    tensors = load_file(tmp_path / "model.safetensors")
+    name = "model.language_model.layers.0.mlp.experts.down_proj"
+    tensors[name] = tensors[name].transpose(1, 2).contiguous()
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(BadModel, match=r"experts\.down_proj is \[4, 40, 64\], but config\.json describes"):
+        open_model(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("layers", "words"),
+    [([5], "must list layers from 0 to 4"), ([0, 1, 2, 3, 4], "leaves no layer that attends to text")],
+)
+def test_wrong_layers_of_images_are_refused(layers: list[int], words: str, tmp_path: Path) -> None:
+    make(tmp_path, "mllama")
+    whole = read_json(tmp_path / "config.json")
+    whole["text_config"]["cross_attention_layers"] = layers
+    write_json(tmp_path / "config.json", whole)
+    with pytest.raises(BadModel, match=f"text_config.cross_attention_layers = .* {words}"):
+        open_model(str(tmp_path))
 
 
 def test_a_tensor_that_is_there_twice_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,81 @@
+"""EXAONE 3, which transformers runs by code of the model alone: a Llama with other names of fields and tensors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gguf
+import pytest
+import torch
+from headrace_engine.config import ComputeDtype
+from safetensors.torch import load_file, save_file
+from support.backends.cpu_sequences import CpuLanes, cpu_model
+from support.backends.torch_sequences import Lanes, load, random_ids, reference
+from support.models.json_files import read_json, write_json
+from support.models.tiny_gguf import write_gguf
+from support.models.tiny_models import make_tiny_llama
+
+COUNT = 12
+PROMPT = random_ids(37, seed=3)
+NAMES = {
+    "model.embed_tokens.": "transformer.wte.",
+    "model.norm.": "transformer.ln_f.",
+    "model.layers.": "transformer.h.",
+    "input_layernorm": "ln_1",
+    "post_attention_layernorm": "ln_2",
+    "self_attn.o_proj": "self_attn.out_proj",
+    "self_attn.": "attn.attention.",
+    "gate_proj": "c_fc_0",
+    "up_proj": "c_fc_1",
+    "down_proj": "c_proj",
+}
+FIELDS = {"num_hidden_layers": "num_layers", "rms_norm_eps": "layer_norm_epsilon", "hidden_act": "activation_function"}
+ROPE = {
+    "rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}  # fmt: skip
+
+
+def renamed(name: str) -> str:
+    for old, new in NAMES.items():
+        name = name.replace(old, new)
+    return name
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_llama(tmp_path_factory.mktemp("llama"), rope_parameters=ROPE)
+
+
+@pytest.fixture
+def exaone(llama: Path, tmp_path: Path) -> Path:
+    """The same weights as EXAONE's files have them."""
+    for file in llama.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    tensors = load_file(llama / "model.safetensors")
+    save_file({renamed(name): tensor for name, tensor in tensors.items()}, tmp_path / "model.safetensors")
+    config = {FIELDS.get(name, name): value for name, value in read_json(llama / "config.json").items()}
+    config |= {"architectures": ["ExaoneForCausalLM"], "model_type": "exaone"}
+    write_json(tmp_path / "config.json", config)
+    return tmp_path
+
+
+def test_ids_are_those_of_the_same_llama(llama: Path, exaone: Path) -> None:
+    ids = reference(llama).generate(torch.tensor([PROMPT]), max_new_tokens=COUNT, do_sample=False, eos_token_id=None)
+    with cpu_model(exaone, dtype=ComputeDtype.FLOAT32) as loaded:
+        for lanes in (Lanes(load(exaone)), CpuLanes(loaded)):
+            lane = lanes.add(PROMPT, new_tokens=COUNT)
+            lanes.greedy([lane], COUNT, chunk=9)
+            assert lane.ids[: ids.shape[1]] == ids[0].tolist()
+
+
+def test_gguf_files_say_the_same(llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As converters write them: its own architecture, whose rows are not permuted."""
+    monkeypatch.setitem(write_gguf.__globals__["ARCHITECTURES"], "llama", "exaone")
+    path = write_gguf(tmp_path / "tiny.gguf", llama)
+    assert gguf.GGUFReader(path).get_field("general.architecture").contents() == "exaone"
+    both = Lanes(load(llama)), Lanes(load(path))
+    found = [lanes.add(PROMPT) for lanes in both]
+    for lanes, lane in zip(both, found, strict=True):
+        lanes.greedy([lane], COUNT)
+    assert found[0].ids == found[1].ids
