@@ -51,7 +51,7 @@ def read_schema(text: str) -> tuple[str, list[str]]:
             f"json_schema has objects and lists nested {depth_of(schema)} deep; allowed: at most {MAX_DEPTH} "
             "(use $defs and $ref to keep it flat)"
         )
-    endless = _endless(schema)
+    endless = endless_parts(schema)
     unchecked = _drop_unchecked(schema)
     return (json.dumps(schema) if unchecked else text), [*_unchecked_texts(unchecked), *endless]
 
@@ -75,8 +75,12 @@ def _check_kind(schema: Any) -> None:
         )
 
 
-def _endless(schema: dict[str, Any]) -> list[str]:
-    """Return warnings about unsatisfiable parts; refuse a schema that is unsatisfiable as a whole."""
+def endless_parts(schema: dict[str, Any]) -> list[str]:
+    """Return warnings about unsatisfiable parts.
+
+    Raises:
+        InvalidArgument: BAD_RESPONSE_FORMAT: the schema is unsatisfiable as a whole.
+    """
     empty = Satisfiability(schema).unsatisfiable()
     if "#" in empty:
         inner = next((pointer for pointer in empty if pointer != "#"), "#")

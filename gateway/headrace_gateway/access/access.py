@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace_gateway import status
-from headrace_gateway.access import callers, refusals
+from headrace_gateway.access import callers, refusals, several
 from headrace_gateway.access.api_keys import LIMITS, ApiKey
 from headrace_gateway.access.callers import ANYONE, Caller
 from headrace_gateway.access.keyring import Keyring
@@ -117,18 +117,41 @@ class Access:
 
         Engines count what an owner has, so that starts of several gateways share its limits.
         """
+        several.started()
         key = callers.current().key
         if key is None or all(getattr(key, name) is None for name, _ in _OF_ENGINES):
             yield ()
             return
-        elsewhere = self.uses.total(key.owner, without=engine)
+        elsewhere, expected = self.uses.total(key.owner, without=engine), self.uses.expected[key.owner]
         limits = [
-            f"{name}={most}:{getattr(elsewhere, use)}"
+            f"{name}={most}:{getattr(elsewhere, use) + (0 if use == 'bytes' else expected)}"
             for name, use in _OF_ENGINES
             if (most := getattr(key, name)) is not None
         ]
         with self.uses.placing(engine, key.owner):
             yield ((OWNER_LIMITS, " ".join((f"key={key.name}", *limits))),)
+
+    @contextmanager
+    def starting_several(self, count: int) -> Iterator[None]:
+        """Have the current caller start several requests, one after another, within a block.
+
+        Those of a minute are counted now. Engines are told with each start how many follow, and so refuse the first one
+        where there is no room for all.
+
+        Raises:
+            CallError: RATE_LIMITED.
+        """
+        key = callers.current().key
+        if key is None:
+            yield
+            return
+        self._check_rates(key, count)
+        with several.starting(self.uses.expected, key.owner, count) as left:
+            try:
+                yield
+            finally:
+                if key.requests_per_minute is not None:
+                    self._rates.charge(key.owner, key.requests_per_minute, -left.unchecked)
 
     def standings(self) -> list[Standing]:
         """Return what each owner of a key uses, and its limits."""
@@ -151,14 +174,14 @@ class Access:
             raise refusals.forbidden(
                 f'API key "{key.name}" may not use model "{status.shorten(model_name)}"; it may use: {allowed}'
             )
-        if method in STARTS:
+        if method in STARTS and not several.checked():
             self._check_rates(key)
 
-    def _check_rates(self, key: ApiKey) -> None:
-        """Refuse a start of an owner that has used up a minute's tokens or requests."""
+    def _check_rates(self, key: ApiKey, count: int = 1) -> None:
+        """Refuse starts of an owner that has used up a minute's tokens or requests."""
         if (most := key.tokens_per_minute) is not None and (wait := self._tokens.wait(key.owner, most)):
             raise refusals.rate_limited(f'API key "{key.name}" has used up its {most} tokens a minute', wait)
-        if (most := key.requests_per_minute) is not None and (wait := self._rates.take(key.owner, most)):
+        if (most := key.requests_per_minute) is not None and (wait := self._rates.take(key.owner, most, count)):
             raise refusals.rate_limited(f'API key "{key.name}" has used up its {most} requests a minute', wait)
 
 

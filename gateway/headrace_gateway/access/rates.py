@@ -21,17 +21,17 @@ class Rates:
         self._clock = clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def take(self, owner: str, per_minute: int) -> float:
-        """Take one. Return 0, or, if none is left, the seconds until there is one."""
-        wait = self.wait(owner, per_minute)
+    def take(self, owner: str, per_minute: int, amount: int = 1) -> float:
+        """Take an amount. Return 0, or, if less is left, the seconds until it is there."""
+        wait = self.wait(owner, per_minute, amount)
         if not wait:
-            self.charge(owner, per_minute, 1)
+            self.charge(owner, per_minute, amount)
         return wait
 
-    def wait(self, owner: str, per_minute: int) -> float:
-        """Return the seconds until there is one; 0: there is."""
+    def wait(self, owner: str, per_minute: int, amount: int = 1) -> float:
+        """Return the seconds until an amount is there; 0: it is."""
         level = self.level(owner, per_minute)
-        return 0.0 if level >= 1 else (1 - level) * 60 / per_minute
+        return 0.0 if level >= amount else (amount - level) * 60 / per_minute
 
     def level(self, owner: str, per_minute: int) -> float:
         """Return what is left; below 0 after more was charged than there was."""

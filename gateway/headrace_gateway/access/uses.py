@@ -8,10 +8,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from headrace_proto.pure.quiet_names import QuietNames
 from headrace_proto.v1.session_pb2 import OwnerUsage
 
 REPORT_SECONDS = 0.25
 """Seconds after which a placed request is in the engine's reports: engines look every 100 ms and report changes."""
+
+_REMEMBERED = 200_000
+"""Owners remembered that use nothing: twice as many as engines remember, so that no token is charged twice."""
 
 _TRAVEL_SECONDS = 0.02
 """Assumed age of a report when it arrives: it does not count requests placed since then."""
@@ -36,9 +40,31 @@ class _OfEngine:
     """What owners use of one engine, while the gateway's session with it stands."""
 
     def __init__(self) -> None:
-        self.reported: dict[str, OwnerUsage] = {}
+        self._reported: dict[str, OwnerUsage] = {}
+        self._quiet: QuietNames[str] = QuietNames(_REMEMBERED)
         self.starting: Counter[str] = Counter()
         self.started: dict[str, deque[float]] = {}
+
+    def begin(self) -> None:
+        """Forget what was reported."""
+        self._reported.clear()
+        self._quiet.clear()
+
+    def last(self, owner: str) -> OwnerUsage | None:
+        """Return the last report on an owner."""
+        return self._reported.get(owner)
+
+    def take(self, report: OwnerUsage) -> tuple[int, int]:
+        """Keep a report. Return the tokens of prompts, and the sampled ones, since the last one."""
+        last = self._reported.get(report.owner)
+        self._reported[report.owner] = report
+        if report.requests or report.bytes:
+            self._quiet.used(report.owner)
+        elif (forgotten := self._quiet.unused(report.owner)) is not None:
+            del self._reported[forgotten]
+        if last is None or last.count != report.count:
+            return report.prompt_tokens, report.sampled_tokens
+        return report.prompt_tokens - last.prompt_tokens, report.sampled_tokens - last.sampled_tokens
 
     def placed(self, owner: str, before: float) -> int:
         """Return the requests being started, and those started that no report counts yet; forget older ones."""
@@ -60,19 +86,22 @@ class OwnerUses:
         now: monotonic clock, in seconds.
 
     Attributes:
-        prompt_tokens: tokens of prompts by owner, since the gateway was started.
+        expected: requests by owner that will be started next, as parts of calls that start several.
+        prompt_tokens: tokens of prompts by owner, since the gateway was started or has last forgotten the owner.
         sampled_tokens: tokens sampled, likewise.
     """
 
     def __init__(self, charge: Callable[[str, int], None], now: Callable[[], float] = time.monotonic) -> None:
         self._charge, self._now = charge, now
         self._engines: dict[str, _OfEngine] = {}
+        self.expected: Counter[str] = Counter()
         self.prompt_tokens: Counter[str] = Counter()
         self.sampled_tokens: Counter[str] = Counter()
+        self._counted: QuietNames[str] = QuietNames(_REMEMBERED)
 
     def begin(self, engine: str) -> None:
         """Forget what an engine reported: its next session tells all anew, with tokens from 0 on."""
-        self._of(engine).reported.clear()
+        self._of(engine).begin()
 
     def leave(self, engine: str) -> None:
         """Forget an engine."""
@@ -82,14 +111,10 @@ class OwnerUses:
         """Apply the reports of an engine, and charge the tokens."""
         known, now = self._of(engine), self._now()
         for report in reports:
-            last = known.reported.get(report.owner)
-            prompt = report.prompt_tokens - (0 if last is None else last.prompt_tokens)
-            sampled = report.sampled_tokens - (0 if last is None else last.sampled_tokens)
-            known.reported[report.owner] = report
+            prompt, sampled = known.take(report)
             known.placed(report.owner, now - _TRAVEL_SECONDS)
             if prompt or sampled:
-                self.prompt_tokens[report.owner] += prompt
-                self.sampled_tokens[report.owner] += sampled
+                self._count(report.owner, prompt, sampled)
                 self._charge(report.owner, prompt + sampled)
 
     @contextmanager
@@ -99,6 +124,7 @@ class OwnerUses:
         known.starting[owner] += 1
         try:
             yield
+            known.placed(owner, self._now() - REPORT_SECONDS)
             known.started.setdefault(owner, deque()).append(self._now())
         finally:
             known.starting[owner] -= 1
@@ -112,11 +138,17 @@ class OwnerUses:
         for name, known in self._engines.items():
             if name == without:
                 continue
-            report = known.reported.get(owner)
+            report = known.last(owner)
             requests += known.placed(owner, before)
             if report is not None:
                 requests, waiting, kept = requests + report.requests, waiting + report.waiting, kept + report.bytes
         return Use(requests, waiting, kept)
+
+    def _count(self, owner: str, prompt: int, sampled: int) -> None:
+        self.prompt_tokens[owner] += prompt
+        self.sampled_tokens[owner] += sampled
+        if (forgotten := self._counted.unused(owner)) is not None:
+            del self.prompt_tokens[forgotten], self.sampled_tokens[forgotten]
 
     def _of(self, engine: str) -> _OfEngine:
         return self._engines.setdefault(engine, _OfEngine())

@@ -120,7 +120,7 @@ def application(clients: Clients, generations: Generations, calls: LiveCalls, ac
         "get /v1/responses/{name}": responses.retrieve,
         "delete /v1/responses/{name}": responses.delete,
         "/v1/chat/completions": chat.Chat(generations),
-        "/v1/completions": completions.Completions(generations),
+        "/v1/completions": completions.Completions(generations, access),
         "/v1/embeddings": embeddings.Embeddings(clients),
         "/v1/models": listed.all,
         "/v1/models/{name}": listed.one,

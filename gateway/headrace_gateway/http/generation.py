@@ -110,9 +110,13 @@ class Generations:
         except HeadraceError as error:
             raise failure_of(error, names) from None
 
+    def hold(self) -> Callable[[], None]:
+        """Keep the client of the current caller open, until what is returned is called."""
+        return self._clients.hold()
+
     def release(self, handle: str) -> None:
         """Release a request, in the background."""
-        task = asyncio.create_task(self._release(self.client, handle), name="headrace-http-release")
+        task = asyncio.create_task(self._release(handle), name="headrace-http-release")
         self._releases.add(task)
         task.add_done_callback(self._releases.discard)
 
@@ -123,9 +127,9 @@ class Generations:
         while self._releases:
             await asyncio.wait(self._releases)
 
-    async def _release(self, client: AsyncClient, handle: str) -> None:
+    async def _release(self, handle: str) -> None:
         with suppress(HeadraceError):  # Its lease ends what cannot be reached.
-            await client.release_request(handle)
+            await self.client.release_request(handle)
 
 
 async def read_all(queue: AsyncResultQueue) -> Text:

@@ -119,6 +119,16 @@ def test_answers_that_must_call_satisfy_their_schema(calls: str, special: bool) 
     assert seen >= 2
 
 
+def nested(depth: int) -> dict[str, Any]:
+    return {"type": "array", "items": nested(depth - 1)} if depth else {"type": "integer"}
+
+
+def chain(length: int, last: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Schemas that each refer to the next one."""
+    yield from ((f"d{number}", {"$ref": f"#/$defs/d{number + 1}"}) for number in range(length))
+    yield f"d{length}", last
+
+
 GOOD = '<tool_call>\n{"name": "time", "arguments": {}}\n</tool_call>'
 
 
@@ -169,7 +179,11 @@ def test_named_functions_are_called_and_strict_ones_held() -> None:
         ("pythonic", {"properties": {"a": {"type": "integer", "minimum": 1}}}, "minimum cannot be enforced"),
         ("pythonic", {"properties": {"a": {"$ref": "#/$defs/none"}}, "minProperties": 1}, "minProperties cannot"),
         ("pythonic", {"properties": {"a": {"$ref": "#/$defs/none"}}}, "is no schema"),
-        ("pythonic", {"type": "object", "properties": {"a": {"$ref": "#"}, "b": {"$ref": "#"}}}, "more than 20 deep"),
+        ("pythonic", {"properties": {"a": nested(21)}}, "more than 20 deep"),
+        ("pythonic", {"properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"$ref": "#/$defs/a"}}}, "no schema"),
+        ("pythonic", {"properties": {"a": {"$ref": "#", "type": "object"}}}, "type cannot be enforced"),
+        ("pythonic", {"properties": {"a": {"$ref": "#"}}, "required": ["a"]}, "allows nothing"),
+        ("glm45", {"properties": dict(chain(400, {"a": {}})), "$defs": dict(chain(400, {}))}, "characters in the"),
         ("pythonic", {"properties": 5}, "properties must be an object"),
         ("qwen3_coder", {"properties": ["a"]}, "properties must be an object"),
         ("gemma4", {"properties": {"a": {}}, "required": 5}, "required must be a list"),

@@ -191,7 +191,8 @@ class Admission:
             begin(model, sequences, generation, replace(common, owner=start.request.party))
             self._registry.add(request)
             if not start.request.handover:  # Its first engine has counted the prompt.
-                self._registry.budget.counts.changing(owner).prompt_tokens += len(resolved.prompt.ids)
+                with self._registry.budget.counts.changing(owner) as counted:
+                    counted.prompt_tokens += len(resolved.prompt.ids)
         except BaseException:
             if request is not None:
                 request.end(FinishReason.STOPPED)  # The core may have got some of its sequences.

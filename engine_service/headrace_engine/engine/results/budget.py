@@ -151,11 +151,13 @@ class PayloadReservation:
 
     def sequence_begins(self, log: ResultLog) -> None:
         """Count the tokens of a sequence."""
-        self._counts.changing(self._owner).begin(log)
+        with self._counts.changing(self._owner) as counted:
+            counted.begin(log)
 
     def sequence_ended(self, log: ResultLog) -> None:
         """Count an ended sequence."""
-        self._counts.changing(self._owner).end(log)
+        with self._counts.changing(self._owner) as counted:
+            counted.end(log)
         self._running -= 1
         if not self._running:
             self._counts.add_request(self._owner, -1)
@@ -232,6 +234,7 @@ class ResultBudget:
         """Add to the reserved bytes; negative sizes free them."""
         self._taken[tenant] += size
         if size:
-            self.counts.changing(tenant[0]).bytes += size
+            with self.counts.changing(tenant[0]) as counted:
+                counted.bytes += size
         if not self._taken[tenant]:
             del self._taken[tenant]

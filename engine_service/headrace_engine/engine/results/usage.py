@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+
+from headrace_proto.pure.quiet_names import QuietNames
 
 from headrace_engine.engine.results.result_log import ResultLog
 
 _REMEMBERED = 100_000
-"""Owners remembered. Of those without requests, the ones that were quiet longest are forgotten, and counted anew."""
+"""Owners without requests or reserved bytes that are remembered; one that was forgotten is counted anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,7 @@ class Usage:
         bytes: bytes reserved for its requests to all models.
         prompt_tokens: tokens of the prompts of its requests so far.
         sampled_tokens: tokens of their sequences so far, computed by this engine.
+        count: number of the count that the tokens belong to: an owner that was forgotten is counted anew.
     """
 
     owner: str
@@ -30,10 +34,15 @@ class Usage:
     bytes: int = 0
     prompt_tokens: int = 0
     sampled_tokens: int = 0
+    count: int = 0
 
 
 class OwnerCounts:
     """The counts of one owner. Tokens of a running sequence are those in its log, so that a step counts nothing.
+
+    Args:
+        owner: the owner.
+        count: number of this count.
 
     Attributes:
         owner: the owner.
@@ -43,8 +52,8 @@ class OwnerCounts:
         version: number of its last change, among those of all owners.
     """
 
-    def __init__(self, owner: str) -> None:
-        self.owner = owner
+    def __init__(self, owner: str, count: int = 0) -> None:
+        self.owner, self._count = owner, count
         self.requests = self.bytes = self.prompt_tokens = self.version = 0
         self._ended_tokens = 0
         self._logs: set[ResultLog] = set()
@@ -62,7 +71,7 @@ class OwnerCounts:
     def now(self, waiting: int) -> Usage:
         """Return what is used now."""
         sampled = self._ended_tokens + sum(map(_computed, self._logs))
-        return Usage(self.owner, self.requests, waiting, self.bytes, self.prompt_tokens, sampled)
+        return Usage(self.owner, self.requests, waiting, self.bytes, self.prompt_tokens, sampled, self._count)
 
 
 class UsageCounts:
@@ -71,23 +80,28 @@ class UsageCounts:
     def __init__(self) -> None:
         self._counts: OrderedDict[str, OwnerCounts] = OrderedDict()
         self._busy: dict[str, OwnerCounts] = {}
+        self._quiet: QuietNames[str] = QuietNames(_REMEMBERED)
         self._version = 0
 
-    def changing(self, owner: str) -> OwnerCounts:
-        """Return the counts of an owner, to be changed."""
+    @contextmanager
+    def changing(self, owner: str) -> Iterator[OwnerCounts]:
+        """Give the counts of an owner, to be changed."""
+        self._version += 1
         counted = self._counts.get(owner)
         if counted is None:
-            counted = self._counts[owner] = OwnerCounts(owner)
-            self._forget_quiet()
+            counted = self._counts[owner] = OwnerCounts(owner, self._version)
         self._counts.move_to_end(owner)
-        self._version += 1
         counted.version = self._version
-        return counted
+        yield counted
+        if counted.requests or counted.bytes:
+            self._quiet.used(owner)
+        elif (forgotten := self._quiet.unused(owner)) is not None:
+            del self._counts[forgotten]
 
     def add_request(self, owner: str, change: int) -> None:
         """Count a request that begins (1), or has ended (-1)."""
-        counted = self.changing(owner)
-        counted.requests += change
+        with self.changing(owner) as counted:
+            counted.requests += change
         if counted.requests:
             self._busy[owner] = counted
         else:
@@ -108,12 +122,6 @@ class UsageCounts:
 
     def _newest(self) -> Iterator[OwnerCounts]:
         return reversed(self._counts.values())
-
-    def _forget_quiet(self) -> None:
-        if len(self._counts) > _REMEMBERED:
-            oldest = next(iter(self._counts.values()))
-            if not oldest.requests and not oldest.bytes:
-                del self._counts[oldest.owner]
 
 
 def _computed(log: ResultLog) -> int:

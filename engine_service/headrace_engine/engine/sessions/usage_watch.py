@@ -43,7 +43,7 @@ class UsageWatch:
 
     def _since(self, usage: Usage) -> Usage:
         before = self._before and self._before.get(usage.owner)
-        if not before:
+        if not before or before.count != usage.count:
             return usage
         prompt, sampled = before.prompt_tokens, before.sampled_tokens
         return replace(usage, prompt_tokens=usage.prompt_tokens - prompt, sampled_tokens=usage.sampled_tokens - sampled)

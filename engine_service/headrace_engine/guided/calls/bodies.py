@@ -90,11 +90,10 @@ def _given(rules: Rules, layout: ParameterCalls, function: Function) -> str:
     """Return the parameters of a function, in the order of its schema."""
     schema, found = _object(function), []
     refuse_more(function, schema, {"type", "properties", "required", "additionalProperties", "$defs", "definitions"})
-    properties_of(function, schema)
-    for key, one in schema.get("properties", {}).items():
+    properties, required = properties_of(function, schema)
+    for key, one in properties.items():
         value = _value(rules, layout, function, schema, key, one)
-        needed = key in schema.get("required", ())
-        found.append(value if needed else f"({value})?")
+        found.append(value if key in required else f"({value})?")
     return " ".join(found)
 
 

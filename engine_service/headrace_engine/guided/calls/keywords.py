@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from headrace_engine.errors import InvalidArgument
 from headrace_engine.guided.calls.wanted import Function
 from headrace_engine.guided.refusal import refused
+from headrace_engine.guided.schema_walk import referred
 
 TYPES = ("string", "number", "boolean", "null", "array", "object")
 """The types of JSON."""
@@ -14,7 +16,6 @@ TYPES = ("string", "number", "boolean", "null", "array", "object")
 _NOTES = frozenset(
     {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$schema", "$comment"}
 )
-_MAX_STEPS = 20
 
 
 def refuse_more(function: Function, schema: dict[str, Any], known: set[str]) -> None:
@@ -37,8 +38,8 @@ def values_of(schema: dict[str, Any]) -> list[Any] | None:
     return values if isinstance(values, list) and values else None
 
 
-def properties_of(function: Function, schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the properties of an object, those that must be there first.
+def properties_of(function: Function, schema: dict[str, Any]) -> tuple[dict[str, Any], frozenset[str]]:
+    """Return the properties of an object, and the names of those that must be there.
 
     Raises:
         InvalidArgument: BAD_RESPONSE_FORMAT: they are no properties, or one that must be there is none of them.
@@ -50,7 +51,7 @@ def properties_of(function: Function, schema: dict[str, Any]) -> dict[str, Any]:
         raise refused(f"of {function.name} cannot be strict: required must be a list of strings")
     if lacking := [key for key in required if key not in properties]:
         raise refused(f'of {function.name} cannot be strict: "{lacking[0][:64]}" is required, but no property')
-    return {key: properties[key] for key in sorted(properties, key=lambda key: key not in required)}
+    return properties, frozenset(required)
 
 
 def types_of(function: Function, schema: dict[str, Any]) -> Sequence[str]:
@@ -79,27 +80,36 @@ def alternatives_of(function: Function, schema: dict[str, Any]) -> list[Any]:
     return found
 
 
-def resolved(function: Function, schema: Any) -> Any:
-    """Return the schema that a reference leads to.
+class References:
+    """The references within the parameters of a function.
 
-    Raises:
-        InvalidArgument: BAD_RESPONSE_FORMAT: it leads nowhere.
+    Args:
+        function: the function.
+        root: its parameters.
     """
-    for _ in range(_MAX_STEPS):
-        if not isinstance(schema, dict) or "$ref" not in schema:
-            break
-        schema = _at(schema["$ref"], function.parameters)
-    if schema is True or (isinstance(schema, dict) and "$ref" not in schema):
+
+    def __init__(self, function: Function, root: dict[str, Any]) -> None:
+        self._function, self._root = function, root
+        self._targets: dict[str, Any] = {}
+
+    def resolved(self, schema: Any) -> Any:
+        """Return the schema that a reference leads to, if need be through others.
+
+        Raises:
+            InvalidArgument: BAD_RESPONSE_FORMAT: it leads nowhere, in a circle, or stands beside other keywords.
+        """
+        passed: dict[str, None] = {}
+        while isinstance(schema, dict) and "$ref" in schema:
+            refuse_more(self._function, schema, {"$ref"})
+            pointer = schema["$ref"]
+            if not isinstance(pointer, str) or pointer in passed:
+                raise self._no_schema()
+            passed[pointer] = None
+            schema = self._targets[pointer] if pointer in self._targets else referred(self._root, pointer)
+        if schema is not True and not isinstance(schema, dict):
+            raise self._no_schema()
+        self._targets |= dict.fromkeys(passed, schema)
         return schema
-    raise refused(f"of {function.name} cannot be strict: a part of its parameters is no schema")
 
-
-def _at(pointer: Any, root: Any) -> Any:
-    """Return the part of a schema that a pointer leads to; None: there is none."""
-    if not isinstance(pointer, str) or not pointer.startswith("#"):
-        return None
-    found = root
-    for part in pointer.split("/")[1:]:
-        key = part.replace("~1", "/").replace("~0", "~")
-        found = found.get(key) if isinstance(found, dict) else None
-    return found
+    def _no_schema(self) -> InvalidArgument:
+        return refused(f"of {self._function.name} cannot be strict: a part of its parameters is no schema")

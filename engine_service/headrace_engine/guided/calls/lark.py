@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from headrace_engine.guided.refusal import refused
 from headrace_engine.guided.schema import read_schema
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ JSON_OPTIONS: JsonCompileOptions = {
     "coerce_one_of": False,
 }
 """How JSON may be written. White space between two tokens is bounded: models fill an unbounded one forever."""
+
+_MAX_LENGTH = 1 << 20
+"""Maximum characters of a grammar's rules."""
 
 
 class Rules:
@@ -35,6 +39,8 @@ class Rules:
         self._specials = specials
         self._pattern = re.compile("|".join(map(re.escape, sorted(filter(None, specials), key=len, reverse=True))))
         self._rules: dict[str, str] = {}
+        self._names: dict[tuple[str, str], str] = {}
+        self._length = 0
         self.warnings: list[str] = []
 
     def text(self, start: str) -> str:
@@ -42,20 +48,23 @@ class Rules:
         lines = ["%llguidance {}", f"start: {start}", *(f"{name}: {body}" for name, body in self._rules.items())]
         return "\n".join(lines)
 
+    def warn(self, warnings: Sequence[str]) -> None:
+        """Note likely mistakes in a schema."""
+        self.warnings += [one for one in warnings if one not in self.warnings]
+
     def rule(self, body: str) -> str:
         """Return the name of a rule."""
         return self._named("r", body)
 
-    def begin(self, name: str) -> bool:
-        """Begin a rule of this name, which may refer to itself. False: it is there."""
-        if name in self._rules:
-            return False
+    def begin(self) -> str:
+        """Return the name of a rule that is given its body by `finish`, and may refer to itself."""
+        name = f"r_{len(self._rules)}"
         self._rules[name] = ""
-        return True
+        return name
 
     def finish(self, name: str, body: str) -> None:
         """Give such a rule its body."""
-        self._rules[name] = body
+        self._rules[name] = self._measured(body)
 
     def free(self) -> str:
         """Return any text without special tokens."""
@@ -81,8 +90,8 @@ class Rules:
         Raises:
             InvalidArgument: BAD_RESPONSE_FORMAT: it is no schema, or cannot be satisfied.
         """
-        text, warnings = read_schema(json.dumps(schema))
-        self.warnings += [one for one in warnings if one not in self.warnings]
+        text, warnings = read_schema(self._measured(json.dumps(schema)))
+        self.warn(warnings)
         read = json.loads(text)
         return self.rule("%json " + json.dumps({**read, "x-guidance": JSON_OPTIONS}))
 
@@ -97,9 +106,22 @@ class Rules:
         return [*found, (json.dumps(text[at:]), False)] if at < len(text) else found
 
     def _named(self, prefix: str, body: str, options: str = "") -> str:
-        known = {rule: name for name, rule in self._rules.items()}
-        if body in known and known[body].startswith(prefix):
-            return known[body].partition("[")[0]
-        name = f"{prefix}_{len(self._rules)}"
-        self._rules[name + options] = body
+        name = self._names.get((prefix, body))
+        if name is None:
+            name = self._names[prefix, body] = f"{prefix}_{len(self._rules)}"
+            self._rules[name + options] = self._measured(body)
         return name
+
+    def _measured(self, text: str) -> str:
+        """Count a text.
+
+        Raises:
+            InvalidArgument: BAD_RESPONSE_FORMAT: there are too many.
+        """
+        self._length += len(text)
+        if self._length > _MAX_LENGTH:
+            what = (
+                f"have a grammar of more than {_MAX_LENGTH} characters in the format in which this model writes calls"
+            )
+            raise refused(f"cannot be enforced: the tools {what}: use fewer or smaller schemas")
+        return text

@@ -8,10 +8,10 @@ from typing import Any
 from headrace_proto.pure.answers.literal_calls import LiteralCalls
 
 from headrace_engine.guided.calls.keywords import (
+    References,
     alternatives_of,
     properties_of,
     refuse_more,
-    resolved,
     types_of,
     values_of,
 )
@@ -19,6 +19,7 @@ from headrace_engine.guided.calls.lark import Rules
 from headrace_engine.guided.calls.names import check_key
 from headrace_engine.guided.calls.wanted import Function
 from headrace_engine.guided.refusal import refused
+from headrace_engine.guided.schema import endless_parts
 
 _STRING = r"""("([^"\\\n]|\\["\\nt])*"|'([^'\\\n]|\\['\\nt])*')"""
 _NUMBERS = {"integer": r"-?(0|[1-9][0-9]{0,17})", "number": r"-?(0|[1-9][0-9]{0,17})(\.[0-9]{1,17})?"}
@@ -37,11 +38,16 @@ def literal_calls(rules: Rules, layout: LiteralCalls, functions: list[Function],
 
 
 class _Literals:
-    """The literals of one function's arguments."""
+    """The literals of one function's arguments. What references lead to are rules of their own."""
 
     def __init__(self, rules: Rules, layout: LiteralCalls, function: Function) -> None:
         self._rules, self._layout, self._function = rules, layout, function
         self._python = not layout.quotes
+        self._schema = {"type": "object", **function.parameters}
+        self._references = References(function, self._schema)
+        self._names: dict[int, str] = {}
+        self._unwritten: list[tuple[str, Any]] = []
+        self._any_name = ""
 
     def call(self) -> str:
         """Return a call."""
@@ -50,8 +56,12 @@ class _Literals:
         if not self._function.strict:
             entry = f"{self._rules.pattern(_NAME)} {json.dumps(self._layout.sign)} {self._any()}"
             return f"{begin} ({entry} ({json.dumps(self._comma)} {entry})*)? {json.dumps(closed)}"
-        schema = {"type": "object", **self._function.parameters}
-        return f"{begin} {self._entries(schema, self._layout.sign, quoted=False, depth=0)} {json.dumps(closed)}"
+        self._rules.warn(endless_parts(self._schema))
+        entries = self._entries(self._schema, self._layout.sign, quoted=False, depth=0)
+        while self._unwritten:
+            name, schema = self._unwritten.pop()
+            self._rules.finish(name, self._value(schema, 0))
+        return f"{begin} {entries} {json.dumps(closed)}"
 
     @property
     def _comma(self) -> str:
@@ -65,9 +75,9 @@ class _Literals:
         """Return the entries of an object, those that must be there first."""
         known = {"type", "properties", "required", "additionalProperties", "$defs", "definitions"}
         refuse_more(self._function, schema, known)
-        properties = properties_of(self._function, schema)
-        needed = [key for key in properties if key in schema.get("required", ())]
-        others = [key for key in properties if key not in needed]
+        properties, required = properties_of(self._function, schema)
+        needed = [key for key in properties if key in required]
+        others = [key for key in properties if key not in required]
 
         def entry(key: str) -> str:
             check_key(self._layout, self._function, key, quoted=quoted)
@@ -77,18 +87,20 @@ class _Literals:
         comma = json.dumps(self._comma)
         if needed:
             return f" {comma} ".join(map(entry, needed)) + "".join(f" ({comma} {entry(key)})?" for key in others)
-        chains = [
-            entry(key) + "".join(f" ({comma} {entry(later)})?" for later in others[number + 1 :])
-            for number, key in enumerate(others)
-        ]
-        return f"({' | '.join(chains)})?" if chains else ""
+        chains, rest = [], ""
+        for one in map(self._rules.rule, map(entry, reversed(others))):
+            chains.append(f"{one} {rest}")
+            rest = self._rules.rule(f"({comma} {one})? {rest}")
+        return f"({' | '.join(reversed(chains))})?" if chains else ""
 
-    def _value(self, given: Any, depth: int) -> str:
+    def _value(self, schema: Any, depth: int) -> str:
         if depth > _MAX_DEPTH:
             raise refused(f"of {self._function.name} cannot be strict: it is nested more than {_MAX_DEPTH} deep")
-        schema = resolved(self._function, given)
-        if schema is True or schema == {}:
+        target = self._references.resolved(schema)
+        if target is True or target == {}:
             return self._any()
+        if target is not schema:
+            return self._referred(target)
         if (values := values_of(schema)) is not None:
             return self._rules.rule(" | ".join(map(self._constant, values)))
         if "anyOf" in schema:
@@ -97,6 +109,13 @@ class _Literals:
             return self._rules.rule(" | ".join(self._value(one, depth + 1) for one in found))
         kinds = types_of(self._function, schema)
         return self._rules.rule(" | ".join(self._typed(kind, schema, depth) for kind in kinds))
+
+    def _referred(self, schema: dict[str, Any]) -> str:
+        """Return the rule of a schema that references lead to. It is written later: it may lead to itself."""
+        if id(schema) not in self._names:
+            self._names[id(schema)] = self._rules.begin()
+            self._unwritten.append((self._names[id(schema)], schema))
+        return self._names[id(schema)]
 
     def _typed(self, kind: str, schema: dict[str, Any], depth: int) -> str:
         if kind == "object":
@@ -150,9 +169,9 @@ class _Literals:
 
     def _any(self) -> str:
         """Return any value."""
-        name = "any_value"
-        if self._rules.begin(name):
+        if not self._any_name:
+            name = self._any_name = self._rules.begin()
             item = f'"[" ({name} ({json.dumps(self._comma)} {name})*)? "]"'
             scalars = [self._scalar(kind) for kind in ("string", "number", "boolean", "null")]
             self._rules.finish(name, " | ".join([*scalars, item, self._any_object()]))
-        return name
+        return self._any_name

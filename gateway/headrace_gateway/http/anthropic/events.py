@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -23,11 +23,15 @@ class ThinkingBlock(msgspec.Struct, tag_field="type", tag="thinking"):
 
 
 class ToolUseBlock(msgspec.Struct, tag_field="type", tag="tool_use"):
-    """A call of a tool."""
+    """A call of a tool.
+
+    Attributes:
+        input: its arguments as the model wrote them: their numbers may be larger than parsers take.
+    """
 
     id: str
     name: str
-    input: dict[str, Any]
+    input: Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "object"})]
 
 
 ContentBlock = TextBlock | ThinkingBlock | ToolUseBlock

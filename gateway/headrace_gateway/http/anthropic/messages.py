@@ -158,7 +158,7 @@ def _goes_on(block: Part | None, part: Part) -> bool:
 
 def _empty(part: Part) -> ContentBlock:
     if isinstance(part, CallPart):
-        return ToolUseBlock(part.id or "", part.name or "", {})
+        return ToolUseBlock(part.id or "", part.name or "", msgspec.Raw(b"{}"))
     return ThinkingBlock("") if isinstance(part, Thought) else TextBlock("")
 
 
@@ -179,4 +179,4 @@ def _block(part: Part) -> ContentBlock:
     arguments = object_in(part.arguments)
     if arguments is None:
         return TextBlock(part.arguments)
-    return ToolUseBlock(part.id or "", part.name or "", msgspec.json.decode(arguments))
+    return ToolUseBlock(part.id or "", part.name or "", msgspec.Raw(arguments.encode()))

@@ -10,6 +10,7 @@ import msgspec
 from headrace import AsyncResultQueue
 
 from headrace_gateway.access import callers
+from headrace_gateway.access.access import Access
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import invalid
 from headrace_gateway.http.generation import Generations, Text
@@ -85,10 +86,11 @@ class Completions:
 
     Args:
         generations: starts requests.
+        access: says whether all of a request's may be started.
     """
 
-    def __init__(self, generations: Generations) -> None:
-        self._generations = generations
+    def __init__(self, generations: Generations, access: Access) -> None:
+        self._generations, self._access = generations, access
 
     async def __call__(self, exchange: Exchange) -> None:
         """Complete the prompts of one request."""
@@ -97,10 +99,11 @@ class Completions:
         prompts = request.prompts()
         _check_count(len(prompts))
         async with exchange.attended(), AsyncExitStack() as stack:
-            firsts = [
-                await stack.enter_async_context(self._generations.started(request.model, prompt, config, names))
-                for prompt in prompts
-            ]
+            with self._access.starting_several(len(prompts)):
+                firsts = [
+                    await stack.enter_async_context(self._generations.started(request.model, prompt, config, names))
+                    for prompt in prompts
+                ]
             completing = _Completing(exchange, request, firsts, TokenTexts(self._generations.client, request.model))
             await (completing.stream() if request.stream else completing.whole())
 

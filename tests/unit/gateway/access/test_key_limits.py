@@ -8,6 +8,7 @@ import grpc
 import httpx2 as httpx
 import pytest
 from headrace_gateway.access import keyring
+from headrace_gateway.access import uses as module
 from headrace_gateway.access.uses import OwnerUses, Use
 from headrace_proto.v1 import request_service_pb2 as wire
 from headrace_proto.v1.session_pb2 import OwnerUsage
@@ -124,3 +125,26 @@ def test_placed_requests_count_until_they_are_reported() -> None:
     assert charged == [("a", 5), ("a", 2), ("a", 1)]
     uses.leave("e1")
     assert uses.total("a") == Use()
+
+
+def test_engines_may_count_an_owner_anew() -> None:
+    charged: list[int] = []
+    uses = OwnerUses(lambda _, tokens: charged.append(tokens))
+    for count, prompt, sampled in ((1, 100, 1000), (1, 101, 1000), (2, 5, 2), (3, 5, 2), (3, 5, 3)):
+        uses.update("e1", [OwnerUsage(owner="a", prompt_tokens=prompt, sampled_tokens=sampled, count=count)])
+    assert charged == [1100, 1, 7, 7, 1]
+    assert (uses.prompt_tokens["a"], uses.sampled_tokens["a"]) == (111, 1005)
+
+
+def test_quiet_owners_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_REMEMBERED", 2)
+    uses = OwnerUses(lambda *_: None)
+    uses.update("e1", [OwnerUsage(owner="busy", requests=1, sampled_tokens=1)])
+    for number in range(20):
+        uses.update("e1", [OwnerUsage(owner=f"o{number}", sampled_tokens=1)])
+    assert uses.total("busy") == Use(requests=1)
+    assert set(uses.sampled_tokens) == set(uses.prompt_tokens) == {"o18", "o19"}
+    assert len(uses._engines["e1"]._reported) == 3
+    uses.begin("e1")
+    uses.update("e1", [OwnerUsage(owner="o18")])
+    assert len(uses._engines["e1"]._reported) == 1

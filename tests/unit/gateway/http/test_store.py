@@ -14,7 +14,7 @@ ONE, ANOTHER = Caller("ipv4:192.0.2.1:5000"), Caller("ipv4:192.0.2.2:5000")
 
 def test_a_response_beyond_its_host_s_share_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "MAX_BYTES", 10 << 20)
-    kept = store.Store(lambda handle: None)
+    kept = store.Store(lambda handle: None, lambda: lambda: None)
     kept.reserve(ONE, 7 << 20)
     kept.give_back(ONE, 7 << 20)
     kept.reserve(ONE, 7 << 20)

@@ -54,7 +54,7 @@ class Responses:
 
     def __init__(self, generations: Generations) -> None:
         self._generations = generations
-        self._store = Store(generations.release)
+        self._store = Store(generations.release, generations.hold)
         generations.on_close.append(self._store.close)
 
     async def create(self, exchange: Exchange) -> None:

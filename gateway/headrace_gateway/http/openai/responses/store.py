@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from headrace import AsyncClient, AsyncResultQueue
@@ -167,22 +168,33 @@ class Logged:
             yield piece
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A response that is kept, what its host's share is charged for it, and what lets go of its client."""
+
+    followed: Followed
+    host: str
+    cost: int
+    let_go: Callable[[], None]
+
+
 class Store:
     """The responses that this gateway follows, each until some time after its end.
 
     Args:
         release: releases a request by its handle.
+        hold: keeps the client of the current caller open, until what it returns is called.
     """
 
-    def __init__(self, release: Callable[[str], None]) -> None:
-        self._release = release
+    def __init__(self, release: Callable[[str], None], hold: Callable[[], Callable[[], None]]) -> None:
+        self._release, self._hold = release, hold
         self._shares: Shares[str] = Shares(MAX_BYTES)
-        self._held: dict[tuple[str, str], tuple[Followed, str, int]] = {}
+        self._held: dict[tuple[str, str], _Held] = {}
 
     def find(self, response_id: str) -> Followed | None:
         """Return a response of the current caller's owner; None if this gateway does not have it."""
         held = self._held.get(_key(response_id))
-        return None if held is None else held[0]
+        return None if held is None else held.followed
 
     def reserve(self, caller: Caller, size: int) -> None:
         """Reserve bytes for a response, for `add` or `give_back`.
@@ -207,7 +219,7 @@ class Store:
     def add(self, followed: Followed, caller: Caller, size: int) -> None:
         """Keep a response, for which bytes are reserved."""
         name = followed.response.id
-        self._held[_key(name)] = followed, host_of(caller.peer), size + _FLAT
+        self._held[_key(name)] = _Held(followed, host_of(caller.peer), size + _FLAT, self._hold())
         loop = asyncio.get_running_loop()
         followed.task.add_done_callback(lambda _: loop.call_later(KEEP_SECONDS, self.drop, name))
 
@@ -215,14 +227,14 @@ class Store:
         """Release a response of the current caller's owner and forget it, if it is here."""
         held = self._held.pop(_key(response_id), None)
         if held is not None:
-            followed, host, cost = held
-            followed.task.cancel()
-            self._shares.give_back(host, cost)
-            self._release(followed.accepted.handle)
+            held.followed.task.cancel()
+            self._shares.give_back(held.host, held.cost)
+            self._release(held.followed.accepted.handle)
+            held.let_go()
 
     async def close(self) -> None:
         """Stop following. What runs in the background goes on, and can be read through another gateway."""
-        tasks = [followed.task for followed, _, _ in self._held.values()]
+        tasks = [held.followed.task for held in self._held.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
