@@ -22,6 +22,7 @@ _KEYS = {
     "job": 'owner = "team"\n',
     "app": f'models = ["{MODEL}"]\n',
     "few": "concurrent_requests = 1\n",
+    "pair": "concurrent_requests = 2\n",
     "small": "kept_bytes = 30000\n",
     "slow": "tokens_per_minute = 60\n",
 }

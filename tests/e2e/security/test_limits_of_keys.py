@@ -59,6 +59,11 @@ def test_one_request_after_another_meets_no_limit(http: httpx.Client, secured: S
         assert ask(http, secured, "few").status_code == 200
 
 
+def test_several_prompts_meet_no_limit_where_there_is_room(http: httpx.Client, secured: Secured) -> None:
+    for _ in range(8):
+        assert ask(http, secured, "pair", prompt=["a", "b"]).status_code == 200
+
+
 def test_bytes_kept_are_refused_over_both(http: httpx.Client, secured: Secured, impatient) -> None:
     client = impatient("small")
     queues = []

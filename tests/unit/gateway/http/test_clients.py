@@ -37,11 +37,17 @@ async def used(kept: Clients, name: str, until: asyncio.Event | None = None) -> 
     return await asyncio.create_task(ask())
 
 
-def opened(monkeypatch: pytest.MonkeyPatch, **limits: float) -> tuple[Clients, list[str]]:
-    """Clients, and which of them were closed, by the name of their key."""
+async def taken(gone: asyncio.Queue[str], count: int) -> list[str]:
+    """Which clients are closed next, by the name of their key."""
+    async with ends("they are not closed"):
+        return sorted([await gone.get() for _ in range(count)])
+
+
+def opened(monkeypatch: pytest.MonkeyPatch, **limits: float) -> tuple[Clients, asyncio.Queue[str]]:
+    """Clients, and those that are closed."""
     for name, value in limits.items():
         monkeypatch.setattr(clients, name, value)
-    gone: list[str] = []
+    gone: asyncio.Queue[str] = asyncio.Queue()
 
     class Noted(AsyncClient):
         def __init__(self, services: Any, **more: Any) -> None:
@@ -49,7 +55,7 @@ def opened(monkeypatch: pytest.MonkeyPatch, **limits: float) -> tuple[Clients, l
             super().__init__(services, **more)
 
         async def close(self) -> None:
-            gone.append(self.services.caller.owner)
+            gone.put_nowait(self.services.caller.owner)
             await super().close()
 
     monkeypatch.setattr(clients, "AsyncClient", Noted)
@@ -62,13 +68,11 @@ async def test_idle_clients_beyond_a_number_are_closed(monkeypatch: pytest.Monke
     await used(kept, "b")
     assert await used(kept, "a") is first
     await used(kept, "c")
-    async with ends("none is closed"):
-        while not gone:
-            await asyncio.sleep(0)
-    assert gone == ["b"]
+    assert await taken(gone, 1) == ["b"]
     assert await used(kept, "a") is first
     await kept.close()
-    assert sorted(gone) == ["a", "b", "c"]
+    assert await taken(gone, 2) == ["a", "c"]
+    assert gone.empty()
 
 
 async def test_a_client_in_use_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,20 +85,16 @@ async def test_a_client_in_use_stays_open(monkeypatch: pytest.MonkeyPatch) -> No
         await used(kept, name)
     over.set()
     await busy
-    async with ends("the others are not closed"):
-        while len(gone) < 3:
-            await asyncio.sleep(0)
-    assert sorted(gone) == ["a", "b", "c"]
+    assert await taken(gone, 3) == ["a", "b", "c"]
     let_go()
+    assert await taken(gone, 1) == ["busy"]
     await kept.close()
+    assert await taken(gone, 1) == ["held"]
 
 
 async def test_a_client_is_closed_some_time_after_its_use(monkeypatch: pytest.MonkeyPatch) -> None:
     kept, gone = opened(monkeypatch, IDLE_SECONDS=0.01)
     first = await used(kept, "a")
-    async with ends("it is not closed"):
-        while not gone:
-            await asyncio.sleep(0.001)
+    assert await taken(gone, 1) == ["a"]
     assert await used(kept, "a") is not first
     await kept.close()
-    assert gone == ["a", "a"]
