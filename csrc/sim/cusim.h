@@ -6,10 +6,10 @@
 // the target of cp.async is NaN bytes until its thread has waited, so that reads before writes show.
 //
 // These errors end the process with a message that begins with "cusim:": deadlocks, lanes that meet in different
-// collectives or under a wrong mask, writes past a shared array, and cp.async or ldmatrix at a wrong address. If
-// kernels are compiled to be watched (sim/watch.h), so do misaligned accesses and data races on shared memory: two
-// threads of a block access the same byte, at least one writes, not both atomically, and no barrier, or within a warp
-// __syncwarp, orders them.
+// collectives or under a wrong mask, tensor cores without the whole warp, writes past a shared array, and cp.async or
+// ldmatrix at a wrong address. If kernels are compiled to be watched (sim/watch.h), so do misaligned accesses and data
+// races on shared memory: two threads of a block access the same byte, at least one writes, not both atomically, and no
+// barrier, or within a warp __syncwarp, orders them.
 //
 // The simulator checks results and synchronization. It does not model speed, bank conflicts, registers, or the order in
 // which one block sees another's writes.

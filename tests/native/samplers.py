@@ -21,6 +21,8 @@ from native.buffers import TORCH, stream_of
 from torch import Tensor
 
 _TOP = int(Limit.TOP_LOGPROBS)
+_BEYOND = array("I", [2**32 - 1] * 8)
+"""Words that lie behind those of allowed ids, and allow nothing."""
 
 
 class Sampler(Protocol):
@@ -133,7 +135,7 @@ class DeviceSampler:
             biased=self._put_array(changes.biased, kept),
             biases=self._put_array(changes.biases, kept),
             masked=self._put_array(array("i", masked), kept),
-            allowed=None if allowed is None else self._put_array(allowed or array("I", [0]), kept),
+            allowed=None if allowed is None else self._put_array(allowed + _BEYOND, kept),
             repetition=changes.repetition,
             penalized_count=len(changes.penalized),
             biased_count=len(changes.biased),

@@ -240,9 +240,22 @@ __global__ void multiply_without_a_lane(const Pack16*) {
   __syncthreads();
 }
 
-bool returns_at_all(void (*kernel)(const Pack16*)) {
+__global__ void multiply_behind_a_lane_that_returns(const Pack16*) {
+  float c[4] = {};
+  const uint32_t a[4] = {}, b[2] = {};
+  if (threadIdx.x == 5) return;
+  core::mma<BFloat16>(c, a, b);
+}
+
+__global__ void multiply_in_part_of_a_warp(const Pack16*) {
+  float c[4] = {};
+  const uint32_t a[4] = {}, b[2] = {};
+  core::mma<BFloat16>(c, a, b);
+}
+
+bool returns_at_all(void (*kernel)(const Pack16*), int threads = 32) {
   const std::vector<Pack16> in(64);
-  run(kernel, 32, in.data());
+  run(kernel, threads, in.data());
   return true;
 }
 
@@ -262,6 +275,8 @@ const std::map<std::string, std::function<bool()>> kCases = {
     {"read_rows_from_between", [] { return returns_at_all(read_rows_from_between); }},
     {"read_rows_past_the_array", [] { return returns_at_all(read_rows_past_the_array); }},
     {"multiply_without_a_lane", [] { return returns_at_all(multiply_without_a_lane); }},
+    {"multiply_behind_a_lane_that_returns", [] { return returns_at_all(multiply_behind_a_lane_that_returns); }},
+    {"multiply_in_part_of_a_warp", [] { return returns_at_all(multiply_in_part_of_a_warp, 16); }},
 };
 
 }  // namespace

@@ -4,7 +4,7 @@ import pytest
 import torch
 from headrace_engine.native import Dtype, Gate, Native
 from headrace_engine.native.abi import GatedRows, GatherRows, RowCodes, ScaledSums
-from native.buffers import Output
+from native.buffers import Output, shifted
 from native.device.device_rows import Codes, every_code, every_dtype, launch, random, shapes
 from torch import Tensor
 
@@ -91,6 +91,24 @@ def test_t3_gates_need_only_the_alignment_of_elements(device: Native, shifts: tu
         codes.check(exact)
 
 
+def test_gates_of_any_stride_are_read_where_they_lie(device: Native) -> None:
+    """Rows of whole packs that begin between packs."""
+    x, up = random(3, 67, Dtype.BFLOAT16, device)[:, :64], random(3, 71, Dtype.BFLOAT16, device)[:, :64]
+    out = Output((3, 64), Dtype.BFLOAT16, device.device)
+    gated(device, Gate.SILU, x, up, Dtype.BFLOAT16, out=out.tensor.data_ptr())
+    exact = exact_gate(Gate.SILU, x, up)
+    assert ((out.written() - exact).abs() <= LIMITS[Dtype.BFLOAT16] * exact.abs() + 1e-5).all()
+
+
+@every_gate
+def test_gates_of_nan_are_nan(device: Native, gate: Gate) -> None:
+    x = torch.tensor([[torch.nan, 1.0, 1.0]], device=device.device)
+    up = torch.tensor([[1.0, torch.nan, 1.0]], device=device.device)
+    out = Output((1, 3), Dtype.FLOAT32, device.device)
+    gated(device, gate, x, up, Dtype.FLOAT32, out=out.tensor.data_ptr())
+    assert out.written().isnan().tolist() == [[True, True, False]]
+
+
 @every_gate
 def test_gates_of_large_numbers_stay_finite(device: Native, gate: Gate) -> None:
     x = torch.tensor([[-3e38, -200.0, -90.0, 0.0, 90.0, 3e38]], device=device.device)
@@ -102,15 +120,20 @@ def test_gates_of_large_numbers_stay_finite(device: Native, gate: Gate) -> None:
     torch.testing.assert_close(out.written() + 0.0, expected, rtol=1e-6, atol=0)
 
 
-@every_dtype
-@pytest.mark.parametrize("with_bias", [False, True])
-@pytest.mark.parametrize(("rows", "width"), [(1, 1), (3, 7), (2, 64), (5, 1028), (2, 5000)])
-def test_sums_of_codes_become_numbers(device: Native, dtype: Dtype, with_bias: bool, rows: int, width: int) -> None:
+def check_sums(
+    device: Native, dtype: Dtype, with_bias: bool, rows: int, width: int, shifts: tuple[int, ...] = (0, 0, 0, 0)
+) -> None:
+    """Compare the op with float64.
+
+    Args:
+        shifts: elements by which sums, scales, bias and output miss the alignment of a whole buffer.
+    """
     sums = torch.randint(-(2**27), 2**27, (rows, width), dtype=torch.int32).to(device.device)
+    sums = shifted(sums, shifts[0])
     row_scales, scales = torch.rand(rows) * 1e-4, torch.rand(width) * 1e-4
-    bias = random(1, width, dtype, device)
-    here = row_scales.to(device.device), scales.to(device.device)
-    out = Output((rows, width), dtype, device.device)
+    bias = random(1, width, dtype, device, shifts[2])
+    here = row_scales.to(device.device), shifted(scales.to(device.device), shifts[1])
+    out = Output((rows, width), dtype, device.device, shifts[3])
     args = ScaledSums(
         sums=sums.data_ptr(),
         row_scales=here[0].data_ptr(),
@@ -129,11 +152,26 @@ def test_sums_of_codes_become_numbers(device: Native, dtype: Dtype, with_bias: b
 
 
 @every_dtype
-@pytest.mark.parametrize("width", [1, 7, 64, 577, 3000])
-def test_gathers_rows_and_gives_nan_for_ids_that_are_not_there(device: Native, dtype: Dtype, width: int) -> None:
-    table = random(9, width, dtype, device)
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize(("rows", "width"), [(1, 1), (3, 7), (2, 64), (5, 1028), (2, 5000)])
+def test_sums_of_codes_become_numbers(device: Native, dtype: Dtype, with_bias: bool, rows: int, width: int) -> None:
+    check_sums(device, dtype, with_bias, rows, width)
+
+
+@pytest.mark.parametrize("at", range(4), ids=["sums", "scales", "bias", "out"])
+def test_sums_need_only_the_alignment_of_elements(device: Native, at: int) -> None:
+    check_sums(device, Dtype.FLOAT32, True, 3, 64, tuple(int(place == at) for place in range(4)))
+
+
+def check_gathered(device: Native, dtype: Dtype, width: int, shift: int = 0, out_shift: int = 0) -> None:
+    """Gather rows of a table, and of ids that it has not.
+
+    Args:
+        shift, out_shift: elements by which the table and the output miss the alignment of a whole buffer.
+    """
+    table = random(9, width, dtype, device, shift)
     ids = torch.tensor([8, 0, 3, 3, -1, 9, 2**31 - 1, 8], dtype=torch.int32, device=device.device)
-    out = Output((8, width), dtype, device.device)
+    out = Output((8, width), dtype, device.device, out_shift)
     args = GatherRows(
         table=table.data_ptr(), ids=ids.data_ptr(), out=out.tensor.data_ptr(), rows=8, width=width, count=9, dtype=dtype
     )
@@ -141,3 +179,14 @@ def test_gathers_rows_and_gives_nan_for_ids_that_are_not_there(device: Native, d
     found, right = out.written(), [0, 1, 2, 3, 7]
     assert torch.equal(found[right], table.cpu()[ids.cpu()[right].long()].double())
     assert found[4:7].isnan().all()
+
+
+@every_dtype
+@pytest.mark.parametrize("width", [1, 7, 64, 577, 3000])
+def test_gathers_rows_and_gives_nan_for_ids_that_are_not_there(device: Native, dtype: Dtype, width: int) -> None:
+    check_gathered(device, dtype, width)
+
+
+@pytest.mark.parametrize(("shift", "out_shift"), [(1, 0), (0, 1)], ids=["table", "out"])
+def test_gathers_need_only_the_alignment_of_elements(device: Native, shift: int, out_shift: int) -> None:
+    check_gathered(device, Dtype.BFLOAT16, 64, shift, out_shift)

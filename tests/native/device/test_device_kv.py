@@ -223,6 +223,27 @@ def test_blocks_go_to_the_host_and_come_back(device: Native) -> None:
     assert torch.equal(pool, before)
 
 
+def test_blocks_beyond_two_gigabytes_are_copied(device: Native) -> None:
+    """Of a pool of which nobody touches what lies between."""
+    pool = torch.empty(2 * FAR + 32, dtype=torch.uint8, device=device.device)
+    far = pool[2 * FAR :]
+    far[:16], far[16:] = torch.arange(16, dtype=torch.uint8), 77
+    near = torch.zeros(4, 16, dtype=torch.uint8, device=device.device)
+    copy(device, pool, near, [(2, 1)], 16, source_stride=FAR, target_stride=16)
+    assert torch.equal(near.cpu()[1], torch.arange(16, dtype=torch.uint8))
+    copy(device, near, pool, [(0, 2)], 16, source_stride=16, target_stride=FAR)
+    assert far.tolist() == [0] * 16 + [77] * 16
+
+
+def test_more_pairs_than_a_grid_has_are_copied(device: Native) -> None:
+    """65,535 blocks lie along a grid's last dimension."""
+    count = 65_537
+    source = torch.randint(0, 256, (count, 16), dtype=torch.uint8)
+    here, there = source.to(device.device), torch.zeros_like(source).to(device.device)
+    copy(device, here, there, [(i, i) for i in range(count)], 16, source_stride=16, target_stride=16)
+    assert torch.equal(there.cpu(), source)
+
+
 @pytest.mark.parametrize(
     ("kv", "expected"), [(Kv.BFLOAT16, 2 * 3 * 32 * 160), (Kv.INT8, 2 * 3 * 32 * 88), (Kv.UINT4, 2 * 3 * 32 * 48)]
 )

@@ -133,6 +133,14 @@ def test_packed_rows_are_the_codes_times_their_scales(
     assert found[[1, 3]].isnan().all()
 
 
+def test_unpacked_rows_need_only_the_alignment_of_their_elements(device: Native, rng: np.random.Generator) -> None:
+    packed = Packed(device, rng, Matrix(5, 64, Format.INT8, 32, Dtype.FLOAT16, zero=128), Dtype.BFLOAT16)
+    out = Output((5, 64), Dtype.BFLOAT16, device.device, shift=1)
+    rows = UnpackRows(matrix=packed.struct, out=out.tensor.data_ptr(), rows=5)
+    device.launch("unpack_rows", rows, stream_of(device))
+    torch.testing.assert_close(out.written(), packed.exact(), rtol=2**-7, atol=1e-6)
+
+
 @every_format
 @every_dtype
 @pytest.mark.parametrize(("rows", "splits"), [(1, 1), (9, 2), (17, 1), (33, 3)])

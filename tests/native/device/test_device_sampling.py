@@ -60,6 +60,13 @@ def test_the_most_likely_of_a_thousand_equal_ids_are_the_first(device: Native) -
     assert [value for _, value in found.top] == pytest.approx([-np.log(1000)] * 20, abs=1e-6)
 
 
+def test_of_a_thousand_equal_ids_the_first_is_taken(device: Native) -> None:
+    """Each of 128 threads has eight of them."""
+    steps = [step(SamplingParams(temperature=0)), step(SamplingParams(top_k=1, seed=1))]
+    found = DeviceSampler(device, 2, 1000).draw(np.zeros((2, 1000), np.float32), steps)
+    assert choices(found) == [(0, ""), (0, "")]
+
+
 RIGHT = {"logits": 4096, "sampling": 4096, "sampled": 4096, "scratch": 4096, "rows": 1, "vocab": 8, "dtype": 1}
 WRONG = [
     ("logits", 0, "logits", Code.NULL_POINTER),

@@ -51,6 +51,8 @@ TENSOR_FAULTS = {
     "read_rows_from_between": "a row of ldmatrix is not aligned to 16 bytes",
     "read_rows_past_the_array": "a row of ldmatrix lies outside of shared memory",
     "multiply_without_a_lane": "in warp 0 lanes ffffffdf wait for lanes 20",
+    "multiply_behind_a_lane_that_returns": "lanes of a warp that uses tensor cores have returned, or never were",
+    "multiply_in_part_of_a_warp": "lanes of a warp that uses tensor cores have returned, or never were",
 }
 
 WATCHED_RIGHT = ["count", "hand_on", "read_first", "move"]

@@ -1,0 +1,120 @@
+"""Faults of keys and values: where they are stored, in which codes, and how blocks are copied."""
+
+from native.mutants.mutant import LOST, RACE, WRONG, Mutant
+
+_APPEND, _COPY, _PLACES = (f"cuda/kv/{name}" for name in ("append_kv.cu", "copy_blocks.cu", "kv.h"))
+_TESTS = "device/test_device_kv.py::"
+_STORED = f"{_TESTS}test_codes_and_scales_are_exactly_those_of_the_formula"
+_TURNED = f"{_TESTS}test_queries_and_keys_are_normed_and_turned"
+
+MUTANTS = (
+    Mutant(
+        "block_offsets_of_32_bits",
+        _PLACES,
+        "number * blocks.stride;",
+        "static_cast<int32_t>(number * blocks.stride);",
+        "writes blocks beyond 2 GiB elsewhere",
+        f"{_TESTS}test_t3_blocks_may_lie_beyond_two_gigabytes",
+        LOST,
+    ),
+    Mutant(
+        "block_offsets_of_32_bits_when_read",
+        _PLACES,
+        "number * blocks.stride;",
+        "static_cast<int32_t>(number * blocks.stride);",
+        "reads blocks beyond 2 GiB elsewhere",
+        "device/test_device_attention.py::test_t3_blocks_may_lie_beyond_two_gigabytes",
+        LOST,
+    ),
+    Mutant(
+        "copied_offsets_of_32_bits",
+        _COPY,
+        "from_block * args.source_stride",
+        "static_cast<int32_t>(from_block * args.source_stride)",
+        "copies another block than one beyond 2 GiB",
+        f"{_TESTS}test_blocks_beyond_two_gigabytes_are_copied",
+        LOST,
+    ),
+    Mutant(
+        "scales_among_the_values",
+        _PLACES,
+        "reinterpret_cast<CodeScale*>(block(number) + 2 * rows()",
+        "reinterpret_cast<CodeScale*>(block(number) + rows()",
+        "writes scales over values",
+        _STORED,
+        WRONG,
+    ),
+    Mutant(
+        "head_without_a_barrier",
+        _APPEND,
+        "    }\n  }\n  __syncwarp();\n}",
+        "    }\n  }\n}",
+        "rotates entries that other lanes have not stored",
+        _TURNED,
+        RACE,
+    ),
+    Mutant(
+        "token_without_a_slot_stored",
+        _APPEND,
+        "if (slot < 0) return;",
+        "",
+        "stores tokens that are to be left out, before the first slot",
+        f"{_TESTS}test_only_the_slots_of_the_tokens_are_written",
+        WRONG,
+    ),
+    Mutant(
+        "word_of_two_lanes",
+        _APPEND,
+        "    word |= __shfl_xor_sync(kAllLanes, word, 2);\n",
+        "",
+        "stores half of the codes of a word",
+        _STORED,
+        WRONG,
+    ),
+    Mutant(
+        "rotation_of_the_wrong_sign",
+        _APPEND,
+        "entries[i] * cos - entries[i + half] * sin",
+        "entries[i] * cos + entries[i + half] * sin",
+        "rotates keys the other way than queries were",
+        _TURNED,
+        WRONG,
+    ),
+    Mutant(
+        "quotients_too_small",
+        _PLACES,
+        "return number - below * divisor_ >= divisor_ ? below + 1 : below;",
+        "return below;",
+        "takes a token for one of the block before",
+        "device/test_device_attention.py::test_decode_knows_windows_caps_and_longer_blocks",
+        WRONG,
+        "forward and bfloat16",
+    ),
+    Mutant(
+        "grid_of_all_pairs",
+        _COPY,
+        "std::min(args.count, 65535)",
+        "args.count",
+        "launches more blocks than a grid has, which is refused",
+        f"{_TESTS}test_more_pairs_than_a_grid_has_are_copied",
+        WRONG + r"|NativeError",
+    ),
+    Mutant(
+        "first_grid_of_pairs_alone",
+        _COPY,
+        "pair < args.count; pair += gridDim.z",
+        "pair < gridDim.z; pair += gridDim.z",
+        "copies no pairs beyond what a grid has",
+        f"{_TESTS}test_more_pairs_than_a_grid_has_are_copied",
+        WRONG,
+    ),
+    Mutant(
+        "pieces_all_the_first",
+        _COPY,
+        "blockIdx.y * args.source_piece_stride",
+        "0 * args.source_piece_stride",
+        "copies the first layer of a block into all",
+        f"{_TESTS}test_blocks_go_to_the_host_and_come_back",
+        WRONG,
+    ),
+)

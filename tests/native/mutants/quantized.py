@@ -1,0 +1,138 @@
+"""Faults of products with matrices of codes."""
+
+from native.mutants.mutant import CROOKED, LOST, RACE, WRONG, Mutant
+
+_LINEAR, _STAGE, _UNPACK = (f"cuda/quantized/{name}" for name in ("quantized_linear.cu", "stage.h", "unpack_rows.cu"))
+_CODES, _LAYOUT = "cuda/quantized/codes.h", "cuda/quantized/layout.h"
+_TESTS = "device/test_device_quantized.py::"
+_FEW, _ODD = f"{_TESTS}test_multiplies_few_rows", f"{_TESTS}test_multiplies_matrices_of_odd_sizes"
+_PACKED = f"{_TESTS}test_packed_rows_are_the_codes_times_their_scales"
+
+MUTANTS = (
+    Mutant(
+        "codes_wait_one_group_short",
+        _LINEAR,
+        "copies_wait<S::kStages - 2>();",
+        "copies_wait<S::kStages - 1>();",
+        "multiplies codes that are still on their way",
+        _FEW,
+        f"{RACE}|{WRONG}",
+    ),
+    Mutant(
+        "codes_read_without_barrier",
+        _LINEAR,
+        "copies_wait<S::kStages - 2>();\n    __syncthreads();",
+        "copies_wait<S::kStages - 2>();",
+        "multiplies rows of x that other warps are loading",
+        _FEW,
+        RACE,
+    ),
+    Mutant(
+        "warps_joined_without_first_barrier",
+        _LINEAR,
+        "other < S::kDeep; other++) {\n    __syncthreads();",
+        "other < S::kDeep; other++) {",
+        "stores sums over stages that other warps still multiply",
+        _FEW,
+        RACE,
+    ),
+    Mutant(
+        "warps_joined_without_second_barrier",
+        _LINEAR,
+        "mine[i * kWarpSize] = flat[i];\n    }\n    __syncthreads();",
+        "mine[i * kWarpSize] = flat[i];\n    }",
+        "adds sums that other warps have not stored",
+        _FEW,
+        RACE,
+    ),
+    Mutant(
+        "x_of_any_alignment_in_packs",
+        _LINEAR,
+        "args.matrix.inputs % 8 == 0 && in_packs({args.x});",
+        "args.matrix.inputs % 8 == 0;",
+        "copies 16 bytes from where a card has no such access",
+        f"{_TESTS}test_rows_of_x_need_only_the_alignment_of_their_elements",
+        CROOKED,
+    ),
+    Mutant(
+        "first_group_of_a_step_alone",
+        _LINEAR,
+        "matrix.group == 32 ? half : 0;",
+        "0;",
+        "scales the second group of a step by the first's",
+        _ODD,
+        WRONG,
+    ),
+    Mutant(
+        "outputs_of_rows_that_are_not_there",
+        _LINEAR,
+        "if (output >= outputs || row >= args.rows) continue;",
+        "if (output >= outputs) continue;",
+        "writes behind the last row",
+        _FEW,
+        f"{WRONG}|{LOST}|^abort",
+    ),
+    Mutant(
+        "bias_of_the_place",
+        _LINEAR,
+        "[place % args.matrix.outputs]",
+        "[place % (args.matrix.outputs + 1)]",
+        "adds the bias of another output",
+        _FEW,
+        WRONG,
+    ),
+    Mutant(
+        "steps_beyond_the_last",
+        _STAGE,
+        "tile < layout.tiles && step < layout.steps;",
+        "tile < layout.tiles;",
+        "multiplies codes of the next tile",
+        _ODD,
+        f"{WRONG}|{LOST}",
+    ),
+    Mutant(
+        "inputs_beyond_the_last",
+        _STAGE,
+        "row_of_x < args.rows && k < inputs;",
+        "row_of_x < args.rows;",
+        "multiplies the next row of x where the row has ended",
+        _ODD,
+        f"{WRONG}|{LOST}",
+    ),
+    Mutant(
+        "zero_point_off_by_one",
+        _CODES,
+        "kCountingFrom<T> + static_cast<float>(zero)",
+        "kCountingFrom<T> + static_cast<float>(zero + 1)",
+        "takes one from each code too much",
+        _FEW,
+        WRONG,
+    ),
+    Mutant(
+        "scales_of_the_first_tile",
+        _LAYOUT,
+        "return (output / kTileOutputs * layout.groups + number) * kTileOutputs",
+        "return number * kTileOutputs",
+        "packs the scales of all tiles over those of the first",
+        _PACKED,
+        WRONG,
+    ),
+    Mutant(
+        "ids_one_beyond_the_last",
+        _UNPACK,
+        "row >= 0 && row < args.matrix.outputs;",
+        "row >= 0 && row <= args.matrix.outputs;",
+        "gives numbers for an id that the table has not",
+        _PACKED,
+        WRONG,
+    ),
+    Mutant(
+        "unpacked_to_any_alignment",
+        _UNPACK,
+        "args.matrix.inputs % kTogether == 0 && in_packs({args.out});",
+        "args.matrix.inputs % kTogether == 0;",
+        "stores 16 bytes where a card has no such access",
+        f"{_TESTS}test_unpacked_rows_need_only_the_alignment_of_their_elements",
+        CROOKED,
+    ),
+)

@@ -1,0 +1,131 @@
+"""Faults of sampling."""
+
+from native.mutants.mutant import RACE, WRONG, Mutant
+
+_ROW, _CUTS, _CHANGES, _CHOICE, _LOGPROBS = (
+    f"cuda/sampling/{name}.h" for name in ("row", "cuts", "changes", "choose_token", "logprobs")
+)
+_DRAWS, _RULES = "device/test_sampling.py::", "device/test_logit_changes.py::"
+_OVERFLOW = "device/test_device_sampling.py::test_top_k_is_exact_where_the_list_of_candidates_overflows"
+
+MUTANTS = (
+    Mutant(
+        "listed_without_atomics",
+        _ROW,
+        "atomicAdd(&shared.listed, 1);",
+        "shared.listed++;",
+        "loses candidates that two threads list at once",
+        _OVERFLOW,
+        RACE,
+    ),
+    Mutant(
+        "bins_without_atomics",
+        _CUTS,
+        "atomicAdd(&shared.bins[key >> shift & static_cast<uint32_t>(digits - 1)], weight);",
+        "shared.bins[key >> shift & static_cast<uint32_t>(digits - 1)] += weight;",
+        "loses weights that two threads add at once",
+        _OVERFLOW,
+        RACE,
+    ),
+    Mutant(
+        "bins_read_without_barrier",
+        _CUTS,
+        "    });\n    __syncthreads();\n    choose_bin(",
+        "    });\n    choose_bin(",
+        "chooses a bin before all weights are added",
+        _OVERFLOW,
+        RACE,
+    ),
+    Mutant(
+        "list_that_overflows",
+        _ROW,
+        "    if (place >= static_cast<int32_t>(blockDim.x)) return;\n",
+        "",
+        "lists candidates over what lies behind the list",
+        "device/test_device_sampling.py::test_the_most_likely_of_a_thousand_equal_ids_are_the_first",
+        r"cusim: (a write past the end of a shared array|a race in block)|" + WRONG,
+    ),
+    Mutant(
+        "last_of_equal_logits",
+        _ROW,
+        "if (logit > top || place < 0) {",
+        "if (logit >= top || place < 0) {",
+        "takes the last of equal ids where all backends take the first",
+        "device/test_device_sampling.py::test_of_a_thousand_equal_ids_the_first_is_taken",
+        WRONG,
+    ),
+    Mutant(
+        "rows_that_are_not_finite",
+        _ROW,
+        "    zeros += logit * 0.0f;\n",
+        "",
+        "samples from rows that hold what is no number",
+        f"{_DRAWS}test_a_non_finite_row_fails_and_touches_no_other",
+        WRONG,
+    ),
+    Mutant(
+        "changes_without_barrier",
+        _CHANGES,
+        "logits[id] = change(logits[id], i);\n  }\n  __syncthreads();",
+        "logits[id] = change(logits[id], i);\n  }",
+        "adds a bias to what has not been penalized",
+        f"{_RULES}test_draws_what_the_reference_draws",
+        WRONG,
+        "(forward or reverse) and 1000",
+    ),
+    Mutant(
+        "copied_without_barrier",
+        _CHANGES,
+        "to_float(own[id]) : kNothing;\n  }\n  __syncthreads();",
+        "to_float(own[id]) : kNothing;\n  }",
+        "changes logits that other threads then copy over",
+        f"{_RULES}test_draws_what_the_reference_draws",
+        WRONG,
+        "(forward or reverse) and 1000",
+    ),
+    Mutant(
+        "peak_before_the_changes",
+        "cuda/sampling/sample.cu",
+        "    peak = peak_of(logits);\n",
+        "",
+        "takes the likeliest id as if no rule had changed its logit",
+        f"{_RULES}test_draws_what_the_reference_draws",
+        WRONG,
+    ),
+    Mutant(
+        "allowed_bits_beyond_the_last",
+        _CHANGES,
+        "id / 32 < changes.allowed_words && ",
+        "",
+        "reads bits that nobody has given",
+        f"{_RULES}test_draws_what_the_reference_draws",
+        WRONG,
+    ),
+    Mutant(
+        "ranks_off_by_one",
+        _LOGPROBS,
+        "order_of(shared.ids[i], shared.logits[i]) > mine;",
+        "order_of(shared.ids[i], shared.logits[i]) >= mine;",
+        "tells the most likely ids one place too low",
+        f"{_RULES}test_the_most_likely_ids_are_told_in_order",
+        WRONG,
+    ),
+    Mutant(
+        "top_k_that_keeps_more",
+        _CUTS,
+        "if (block_sum(count) <= k) return {floor, false};",
+        "if (block_sum(count) > 0) return {floor, false};",
+        "keeps all ids where candidates are more than the list holds",
+        _OVERFLOW,
+        WRONG,
+    ),
+    Mutant(
+        "noise_of_another_sequence",
+        _CHOICE,
+        "static_cast<uint32_t>(id), static_cast<uint32_t>(index), 0}};",
+        "static_cast<uint32_t>(id), 0, 0}};",
+        "gives the sequences of a request the same noise",
+        f"{_DRAWS}test_draws_what_the_reference_draws",
+        WRONG,
+    ),
+)
