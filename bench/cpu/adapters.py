@@ -22,9 +22,9 @@ from statistics import median
 import numpy as np
 from headrace_engine.backends.cpu.runner import CpuRunner
 from headrace_engine.backends.host import compute_threads
-from headrace_engine.commands import AdapterPlan, CorePlan
 from headrace_engine.config import ComputeUnit, ModelFormat
 from headrace_engine.core.runner import SequenceStep
+from headrace_engine.ipc.plans import AdapterPlan, CorePlan
 from headrace_engine.models.adapters.adapter import content_digest
 from headrace_engine.models.adapters.opening import open_adapter
 from headrace_engine.models.catalogue import open_model

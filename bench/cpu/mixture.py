@@ -23,9 +23,9 @@ import gguf
 import numpy as np
 from headrace_engine.backends.cpu.runner import CpuRunner
 from headrace_engine.backends.host import compute_threads
-from headrace_engine.commands import CorePlan
 from headrace_engine.config import ComputeUnit, ModelFormat
 from headrace_engine.core.runner import SequenceStep
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.sampling_params import SamplingParams
 
 from bench.common.machine import cpu_name

@@ -10,9 +10,9 @@ from statistics import median
 from typing import Any
 
 from headrace_engine.backends.cpu.runner import CpuRunner
-from headrace_engine.commands import CorePlan
 from headrace_engine.config import ActivationQuant, ComputeUnit, ModelFormat, WeightQuant
 from headrace_engine.core.runner import SequenceStep
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.sampling_params import SamplingParams
 
 from bench.common.models import BenchModels

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from headrace_engine.block_keys import Scope
-from headrace_engine.commands import AddSequence
 from headrace_engine.core.kv.block_pool import BlockPool
 from headrace_engine.core.scheduling.pace import Pace
 from headrace_engine.core.scheduling.schedule import Limits
 from headrace_engine.core.scheduling.scheduler import Scheduler
+from headrace_engine.ipc.commands import AddSequence
 from headrace_engine.sampling_params import SamplingParams
 
 

@@ -14,10 +14,10 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from headrace_engine.commands import CorePlan
 from headrace_engine.config import ComputeDtype, ComputeUnit
 from headrace_engine.core.runner import BlockCopies, Progress, Runner, Sampled, SequenceStep
-from headrace_engine.messages import RunnerSizes
+from headrace_engine.ipc.messages import RunnerSizes
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.process import launch_process
 from headrace_engine.process import main as core_main
 from headrace_engine.service.program.main import main as service_main

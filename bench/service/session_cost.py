@@ -16,7 +16,6 @@ from itertools import count
 from statistics import median
 from typing import Any
 
-from headrace_engine.commands import AddSequence
 from headrace_engine.engine.cores.outputs import Outputs
 from headrace_engine.engine.results.result_log import ResultLog
 from headrace_engine.engine.results.sequence import Sequence
@@ -24,7 +23,8 @@ from headrace_engine.engine.results.statistics import SequenceTimes, StepHistory
 from headrace_engine.engine.sessions.session_channels import Attachment
 from headrace_engine.engine.sessions.sessions import Sessions
 from headrace_engine.engine.text.detokenizer import Detokenizer
-from headrace_engine.messages import StepOutput
+from headrace_engine.ipc.commands import AddSequence
+from headrace_engine.ipc.messages import StepOutput
 from headrace_engine.sampling_params import SamplingParams
 from headrace_engine.service.convert.session import session_response
 

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
-from headrace_engine.commands import AddSequence, CorePlan
-from headrace_engine.messages import CacheChange
+from headrace_engine.ipc.commands import AddSequence
+from headrace_engine.ipc.messages import CacheChange
+from headrace_engine.ipc.plans import CorePlan
 
 KEY_BYTES = 16
 """Bytes of a key."""

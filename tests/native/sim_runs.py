@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from headrace_engine.backends import cpu
-from headrace_engine.commands import CorePlan
 from headrace_engine.config import ComputeDtype, ComputeUnit, ModelFormat
 from headrace_engine.core.runner import Runner, Sampled, SequenceStep
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.sampling_params import SamplingParams
 from support.backends.runners import ready
 from support.backends.same_tokens import TINY_MODEL, scores_agree

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypeVar
 
-from headrace_engine.commands import AdapterPlan
 from headrace_engine.errors import BadModel, Internal
+from headrace_engine.ipc.plans import AdapterPlan
 from headrace_engine.models.adapters.adapter import AdapterFiles, content_digest, may_change
 from headrace_engine.models.adapters.opening import open_adapter
 from headrace_engine.models.layout import expected_shapes

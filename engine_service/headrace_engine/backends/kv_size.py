@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace_engine.commands import CorePlan
 from headrace_engine.config import KvCacheMode
 from headrace_engine.environment import memory_ratio
 from headrace_engine.errors import InvalidArgument, OutOfMemory
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.models.spec import DecoderSpec
 
 CPU_SHARE = 0.25

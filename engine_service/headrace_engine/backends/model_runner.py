@@ -9,12 +9,12 @@ from typing import Generic, Protocol, TypeVar
 
 from headrace_engine.backends.kv_size import Memory, size_pool
 from headrace_engine.backends.processors import NO_PROCESSES, Process
-from headrace_engine.commands import CorePlan
 from headrace_engine.config import ComputeDtype, ComputeUnit
 from headrace_engine.core.runner import BlockCopies, Runner
 from headrace_engine.environment import memory_ratio
 from headrace_engine.errors import Internal
-from headrace_engine.messages import RunnerSizes
+from headrace_engine.ipc.messages import RunnerSizes
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.models.spec import DecoderSpec
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headrace_engine.backends.kv_size import length_limit
-from headrace_engine.commands import CorePlan
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.files import ModelFiles
 

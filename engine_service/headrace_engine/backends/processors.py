@@ -14,9 +14,9 @@ from types import ModuleType
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace_engine.commands import ProcessorFile
 from headrace_engine.core.runner import Processing, SequenceStep
 from headrace_engine.errors import BadProcessor, in_words
+from headrace_engine.ipc.plans import ProcessorFile
 from headrace_engine.regular_files import read_regular
 
 Process = Callable[[NDArray[np.float32], NDArray[np.int32], NDArray[np.float32]], None]

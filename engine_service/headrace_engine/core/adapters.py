@@ -8,9 +8,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 
 from headrace_proto.pure.faults import is_fault
 
-from headrace_engine.commands import AdapterPlan
 from headrace_engine.core.runner import Runner
 from headrace_engine.errors import HeadraceError, in_words
+from headrace_engine.ipc.plans import AdapterPlan
 
 _IDLE_WAIT = 0.005
 """Seconds that an idle core waits for an adapter's files before it checks for commands again."""

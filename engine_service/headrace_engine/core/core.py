@@ -12,18 +12,6 @@ import time
 from collections.abc import Callable
 
 from headrace_engine.block_keys import Scope
-from headrace_engine.commands import (
-    MOST_ROWS,
-    AddSequence,
-    AddSibling,
-    CoreCommand,
-    CorePlan,
-    DraftPlan,
-    EndSequence,
-    LoadAdapter,
-    Ping,
-    Shutdown,
-)
 from headrace_engine.core.adapters import AdapterReads
 from headrace_engine.core.guides.compiler import GuideMaker, Guides
 from headrace_engine.core.kv.block_pool import BlockPool
@@ -41,7 +29,9 @@ from headrace_engine.core.speculation.row_costs import RowCosts
 from headrace_engine.core.steps.executor import Executor
 from headrace_engine.core.steps.outcome import Outcome
 from headrace_engine.guided.guide import Guide
-from headrace_engine.messages import AdapterLoaded, Pong, RunnerSizes
+from headrace_engine.ipc.commands import AddSequence, AddSibling, CoreCommand, EndSequence, LoadAdapter, Ping, Shutdown
+from headrace_engine.ipc.messages import AdapterLoaded, Pong, RunnerSizes
+from headrace_engine.ipc.plans import MOST_ROWS, CorePlan, DraftPlan
 from headrace_engine.result_types import FinishReason
 
 

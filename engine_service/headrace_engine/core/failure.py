@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace_engine.core.steps.executor import StepFailed
 from headrace_engine.errors import HeadraceError, in_words, sendable
-from headrace_engine.messages import CoreFailed
+from headrace_engine.ipc.messages import CoreFailed
 
 _REASONS = frozenset({"BAD_MODEL", "BAD_PROCESSOR", "OUT_OF_MEMORY", "INVALID_FIELD", "NOT_SUPPORTED"})
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from headrace_engine.commands import CoreCommand
-from headrace_engine.messages import CoreMessage
+from headrace_engine.ipc.commands import CoreCommand
+from headrace_engine.ipc.messages import CoreMessage
 
 
 class LinkClosed(Exception):

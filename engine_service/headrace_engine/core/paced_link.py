@@ -6,9 +6,9 @@ import math
 import time
 from collections.abc import Callable
 
-from headrace_engine.commands import CoreCommand
 from headrace_engine.core.link import Link
-from headrace_engine.messages import CoreMessage, StepBegun, StepOutput
+from headrace_engine.ipc.commands import CoreCommand
+from headrace_engine.ipc.messages import CoreMessage, StepBegun, StepOutput
 
 
 class PacedLink:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from headrace_engine.commands import AdapterPlan
 from headrace_engine.core.in_flight import FinishedStep, InFlightStep
 from headrace_engine.errors import Internal
 from headrace_engine.generation_config import LogitsProcessor
-from headrace_engine.messages import RunnerSizes
+from headrace_engine.ipc.messages import RunnerSizes
+from headrace_engine.ipc.plans import AdapterPlan
 from headrace_engine.model_types import ModelPhase
 from headrace_engine.sampling_params import SamplingParams
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import islice
 
-from headrace_engine.commands import MOST_ROWS, CorePlan
 from headrace_engine.config import Speculation
 from headrace_engine.core.adapters import load_adapter
 from headrace_engine.core.link import Link
@@ -16,7 +15,8 @@ from headrace_engine.core.runner import BlockCopies, PromptIds, Runner, Sampled,
 from headrace_engine.core.scheduling.pace import Pace
 from headrace_engine.core.speculation.row_costs import RowCosts
 from headrace_engine.errors import InvalidArgument, OutOfMemory
-from headrace_engine.messages import CoreReady, RunnerSizes
+from headrace_engine.ipc.messages import CoreReady, RunnerSizes
+from headrace_engine.ipc.plans import MOST_ROWS, CorePlan
 from headrace_engine.model_types import ModelPhase, ModelProgress
 from headrace_engine.sampling_params import SamplingParams
 

@@ -12,10 +12,11 @@ from contextlib import suppress
 from typing import cast
 
 from headrace_engine import child_logs
-from headrace_engine.commands import CoreCommand, CorePlan, Ping
 from headrace_engine.core.link import LinkClosed
-from headrace_engine.ipc import FrameReader, frame
-from headrace_engine.messages import CoreMessage, Pong
+from headrace_engine.ipc.commands import CoreCommand, Ping
+from headrace_engine.ipc.frames import FrameReader, frame
+from headrace_engine.ipc.messages import CoreMessage, Pong
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.process.run import RunnerFactory, import_backend, make_runner, run_core
 from headrace_engine.process.vocabulary import BegunVocabulary
 

@@ -17,9 +17,10 @@ from typing import cast
 
 from headrace_proto.pure.daemon_thread import in_daemon
 
-from headrace_engine.commands import CoreCommand, CorePlan, Shutdown
-from headrace_engine.ipc import BadMessage, FrameReader, frame
-from headrace_engine.messages import CoreMessage
+from headrace_engine.ipc.commands import CoreCommand, Shutdown
+from headrace_engine.ipc.frames import BadMessage, FrameReader, frame
+from headrace_engine.ipc.messages import CoreMessage
+from headrace_engine.ipc.plans import CorePlan
 
 _CHUNK = 1 << 18
 _PROGRAM = (sys.executable, "-P", "-m", "headrace_engine.process")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from headrace_proto.pure.faults import is_fault
 
-from headrace_engine.commands import CorePlan
 from headrace_engine.config import ComputeUnit
 from headrace_engine.core.core import Core
 from headrace_engine.core.failure import failure
@@ -23,6 +22,7 @@ from headrace_engine.core.scheduling.pace import Pace
 from headrace_engine.core.speculation.row_costs import RowCosts
 from headrace_engine.core.warmup import start_up
 from headrace_engine.errors import HeadraceError, InvalidArgument
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.process.devices import has_cuda
 from headrace_engine.process.vocabulary import BegunVocabulary
 

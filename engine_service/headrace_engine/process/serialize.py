@@ -19,8 +19,8 @@ from pathlib import Path
 
 import msgspec
 
-from headrace_engine.commands import SerializePlan
 from headrace_engine.errors import AlreadyExists, BadModel, HeadraceError, Internal, InvalidArgument
+from headrace_engine.ipc.plans import SerializePlan
 from headrace_engine.model_types import ModelPhase, ModelProgress
 
 _PROGRAM = (sys.executable, "-P", "-m", "headrace_engine.process.serialize")

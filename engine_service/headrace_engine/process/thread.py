@@ -11,10 +11,11 @@ from typing import TypeVar
 
 from headrace_proto.pure.daemon_thread import in_daemon
 
-from headrace_engine.commands import CoreCommand, CorePlan, Ping, Shutdown
 from headrace_engine.core.link import LinkClosed
 from headrace_engine.errors import in_words
-from headrace_engine.messages import CoreMessage, Pong
+from headrace_engine.ipc.commands import CoreCommand, Ping, Shutdown
+from headrace_engine.ipc.messages import CoreMessage, Pong
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.process.run import RunnerFactory, make_runner, run_core
 
 _Argument = TypeVar("_Argument")

@@ -8,9 +8,9 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 
-from headrace_engine.commands import CorePlan
 from headrace_engine.core.guides.compiler import GuideMaker
 from headrace_engine.errors import in_words
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.files import ModelFiles
 from headrace_engine.models.tokenizer import load_tokenizer

@@ -7,8 +7,8 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from headrace_engine.commands import CorePlan
 from headrace_engine.core.runner import Runner, Sampled, SequenceStep
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.process import main, make_runner
 
 POISON = 7

@@ -10,10 +10,10 @@ import torch
 from headrace_engine.backends.processors import python_processes
 from headrace_engine.backends.torch.sampling.processing import RowProcessors
 from headrace_engine.backends.torch.sampling.user_kernels import compile_kernel, device_kernels
-from headrace_engine.commands import ProcessorFile
 from headrace_engine.core.runner import Processing
 from headrace_engine.errors import BadProcessor
 from headrace_engine.generation_config import LogitsProcessor
+from headrace_engine.ipc.plans import ProcessorFile
 from support.models.processor_page import example
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from headrace_engine.backends import torch
-from headrace_engine.commands import BeamPlan, CorePlan
 from headrace_engine.config import ComputeDtype, KvCacheMode
 from headrace_engine.core.runner import BlockCopies, LogitChanges, SequenceStep
+from headrace_engine.ipc.commands import BeamPlan
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.sampling_params import LogitRules
 from native.sim_runs import GREEDY, on_cpu, plan_for
 from support.backends.runners import ready

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from headrace_engine.backends import cpu
-from headrace_engine.commands import ProcessorFile
 from headrace_engine.core.runner import LogitChanges, Processing, Runner, SequenceStep
 from headrace_engine.errors import BadProcessor
 from headrace_engine.generation_config import LogitsProcessor
+from headrace_engine.ipc.plans import ProcessorFile
 from headrace_engine.sampling_params import SamplingParams
 from native.build import ROOT
 from native.sim_runs import GREEDY, on_cpu, plan_for

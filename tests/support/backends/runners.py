@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from headrace_engine.commands import CorePlan
 from headrace_engine.config import ComputeUnit, ModelFormat
 from headrace_engine.core.runner import Runner
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.model_types import ModelPhase
 
 

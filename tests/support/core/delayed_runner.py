@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from headrace_engine.commands import CorePlan
 from headrace_engine.core.in_flight import InFlightStep
 from headrace_engine.core.runner import BlockCopies, Sampled, SequenceStep
+from headrace_engine.ipc.plans import CorePlan
 
 from support.core.rig import Rig
 from support.core.simulated import ContractBroken, SimulatedRunner

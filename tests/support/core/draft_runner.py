@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
-from headrace_engine.commands import CorePlan, DraftPlan
 from headrace_engine.config import ModelFormat, Speculation
 from headrace_engine.core.runner import Sampled, SequenceStep
+from headrace_engine.ipc.plans import CorePlan, DraftPlan
 
 from support.core.rig import Rig
 from support.core.simulated import VOCABULARY, SimulatedRunner

@@ -15,12 +15,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from headrace_engine.commands import AddSequence, CorePlan
 from headrace_engine.config import ComputeDtype, ComputeUnit, ModelFormat
 from headrace_engine.core.runner import BlockCopies, Candidate, Progress, PromptLogprobs, Runner, Sampled, SequenceStep
 from headrace_engine.core.scheduling.logit_state import LogitState
 from headrace_engine.guided.vocabulary import Vocabulary
-from headrace_engine.messages import RunnerSizes
+from headrace_engine.ipc.commands import AddSequence
+from headrace_engine.ipc.messages import RunnerSizes
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.model_types import ModelPhase
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.tokenizer import load_tokenizer

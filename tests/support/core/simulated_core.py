@@ -15,8 +15,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from headrace_engine.commands import CorePlan
 from headrace_engine.core.runner import Sampled, SequenceStep
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.process import main
 
 from support.core.held_runner import HeldRunner

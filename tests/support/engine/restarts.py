@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from headrace_engine.commands import AddSequence
 from headrace_engine.errors import HeadraceError
+from headrace_engine.ipc.commands import AddSequence
 from headrace_engine.request_types import AcceptedRequest
 from headrace_engine.result_types import SequenceView
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from headrace_engine.commands import AdapterPlan
+from headrace_engine.ipc.plans import AdapterPlan
 from headrace_engine.models.adapters.adapter import content_digest
 from headrace_engine.models.adapters.opening import open_adapter
 from headrace_engine.models.spec import DecoderSpec

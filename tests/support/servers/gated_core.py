@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from headrace_engine.commands import CorePlan
 from headrace_engine.core.runner import Runner, Sampled, SequenceStep
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.process import main, make_runner
 
 sys.path.insert(0, str(Path(__file__).parents[2]))

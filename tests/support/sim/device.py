@@ -12,7 +12,7 @@ from headrace_engine.backends.cuda.device.flash import VaryingAttention, attenti
 from headrace_engine.backends.cuda.runner import CudaRunner
 from headrace_engine.backends.processors import NO_PROCESSES, Process
 from headrace_engine.backends.torch.sampling.processing import Kernel
-from headrace_engine.commands import CorePlan, ProcessorFile
+from headrace_engine.ipc.plans import CorePlan, ProcessorFile
 from headrace_engine.native import load
 from torch import Tensor
 

@@ -14,8 +14,8 @@ from typing import Any
 from headrace_engine.backends.processors import label
 from headrace_engine.backends.torch.sampling.processing import Kernel
 from headrace_engine.backends.torch.sampling.user_kernels import not_compiled
-from headrace_engine.commands import ProcessorFile
 from headrace_engine.errors import BadProcessor
+from headrace_engine.ipc.plans import ProcessorFile
 from torch import Tensor
 
 SIMULATOR_VARIABLE = "CUSIM_FLAGS"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from array import array
 from pathlib import Path
 
-from headrace_engine.commands import CorePlan, ProcessorFile
 from headrace_engine.config import ComputeDtype
 from headrace_engine.core.runner import Processing, Runner, Sampled, SequenceStep
 from headrace_engine.generation_config import LogitsProcessor
+from headrace_engine.ipc.plans import CorePlan, ProcessorFile
 from headrace_engine.sampling_params import SamplingParams
 from support.backends.runners import plan_for
 from unit.backends.processes import PROCESSES

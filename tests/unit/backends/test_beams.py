@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from headrace_engine.commands import BeamPlan
 from headrace_engine.generation_config import BeamStopping
+from headrace_engine.ipc.commands import BeamPlan
 from headrace_engine.sampling_params import LogitRules
 from support.backends.torch_sequences import random_ids, reference
 from support.core.model_rig import ModelRig

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 from headrace_engine.backends.kv_size import CPU_SHARE, Memory, amount, length_limit, positions_that_fit, size_pool
-from headrace_engine.commands import CorePlan
 from headrace_engine.config import KvCacheMode, ModelFormat
 from headrace_engine.errors import InvalidArgument, OutOfMemory
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.models.spec import DecoderSpec, LayerSpec, RopeSpec
 
 MIB = 2**20

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from headrace_engine.backends.cpu import make_runner as make_cpu
 from headrace_engine.backends.torch import make_runner as make_torch
-from headrace_engine.commands import CorePlan, ProcessorFile
 from headrace_engine.core.runner import Runner
 from headrace_engine.errors import BadProcessor
 from headrace_engine.generation_config import LogitsProcessor
+from headrace_engine.ipc.plans import CorePlan, ProcessorFile
 from support.backends.runners import ready, silent
 from unit.backends.processes import (
     PROCESSES,

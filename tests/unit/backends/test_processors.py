@@ -14,9 +14,9 @@ from headrace_engine.backends.changed_row import allowed_bits, changed_row
 from headrace_engine.backends.cpu import make_runner as make_cpu
 from headrace_engine.backends.torch import make_runner as make_torch
 from headrace_engine.backends.torch.sampling.logits import changed_logits
-from headrace_engine.commands import CorePlan
 from headrace_engine.core.runner import LogitChanges, Runner, Sampled, SequenceStep
 from headrace_engine.generation_config import LogitsProcessor
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.native import allocations, load
 from headrace_engine.sampling_params import SamplingParams
 from support.backends.logit_processors import CASES, VOCAB, random_history, ruled_step

@@ -13,7 +13,7 @@ import numpy as np
 from headrace_engine.backends.adapters import matrix_shapes, open_planned_adapter
 from headrace_engine.backends.cpu.weights.numbers import Floats
 from headrace_engine.backends.cpu.weights.rows import Orders, TensorRows, orders_of, padded_head_dim
-from headrace_engine.commands import AdapterPlan, CorePlan
+from headrace_engine.ipc.plans import AdapterPlan, CorePlan
 from headrace_engine.models.adapters.adapter import AdapterFiles, Factors
 from headrace_engine.models.files import TensorInfo
 from headrace_engine.models.spec import DecoderSpec

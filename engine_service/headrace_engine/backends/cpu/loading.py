@@ -30,10 +30,10 @@ from headrace_engine.backends.kv_size import CPU_SHARE, amount, positions_that_f
 from headrace_engine.backends.planned import open_planned
 from headrace_engine.backends.processors import NO_PROCESSES, Process
 from headrace_engine.backends.weight_cache import WeightCache, cache_folder, cache_key
-from headrace_engine.commands import CorePlan
 from headrace_engine.config import ComputeDtype, ComputeUnit, ModelFormat, WeightQuant
 from headrace_engine.core.runner import Progress
 from headrace_engine.errors import OutOfMemory
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.model_types import ModelPhase
 from headrace_engine.models.files import ModelFiles
 from headrace_engine.models.rope.tables import PositionTables, position_tables

@@ -10,7 +10,7 @@ from headrace_engine.backends.cpu.adapters import CpuAdapters
 from headrace_engine.backends.cpu.offsets import plan_offsets
 from headrace_engine.backends.cpu.ops import RecordingOps
 from headrace_engine.backends.cpu.weights.rows import padded_head_dim
-from headrace_engine.commands import CorePlan
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.models.decoder import Batch, Decoder
 from headrace_engine.models.rope.tables import PositionTables
 from headrace_engine.models.spec import DecoderSpec

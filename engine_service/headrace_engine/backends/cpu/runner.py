@@ -25,9 +25,9 @@ from headrace_engine.backends.processors import (
     is_processed,
     python_processes,
 )
-from headrace_engine.commands import AdapterPlan, CorePlan
 from headrace_engine.core.runner import Progress, Sampled, SequenceStep
 from headrace_engine.errors import Internal
+from headrace_engine.ipc.plans import AdapterPlan, CorePlan
 from headrace_engine.native import Memory
 
 

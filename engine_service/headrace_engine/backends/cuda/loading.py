@@ -31,10 +31,10 @@ from headrace_engine.backends.kv_size import CUDA_RATIO, amount, positions_that_
 from headrace_engine.backends.planned import open_planned
 from headrace_engine.backends.torch.adapters import TorchAdapters
 from headrace_engine.backends.torch.rope import Positions
-from headrace_engine.commands import CorePlan
 from headrace_engine.config import ActivationQuant, ComputeDtype, ComputeUnit
 from headrace_engine.core.runner import Progress
 from headrace_engine.errors import InvalidArgument, OutOfMemory
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.models.decoder import Decoder
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.native.abi import KvBlocks, QuantizedLimit, RowCodes

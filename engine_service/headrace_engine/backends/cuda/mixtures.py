@@ -14,8 +14,8 @@ from torch import Tensor
 
 from headrace_engine.backends.cuda.weights.fused import spanning
 from headrace_engine.backends.torch.experts import route
-from headrace_engine.commands import CorePlan
 from headrace_engine.errors import InvalidArgument
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.models.experts import Expert
 from headrace_engine.models.spec import DecoderSpec, ExpertsSpec
 

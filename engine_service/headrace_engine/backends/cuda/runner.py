@@ -23,11 +23,11 @@ from headrace_engine.backends.processors import NO_PROCESSES, Process, device_so
 from headrace_engine.backends.torch.sampling.processing import RowProcessors
 from headrace_engine.backends.torch.sampling.user_kernels import compiled
 from headrace_engine.backends.torch.workspace import largest_step
-from headrace_engine.commands import AdapterPlan, CorePlan
 from headrace_engine.core.in_flight import FinishedStep, InFlightStep
 from headrace_engine.core.runner import Progress, Sampled, SequenceStep
 from headrace_engine.environment import overlaps
 from headrace_engine.errors import Internal
+from headrace_engine.ipc.plans import AdapterPlan, CorePlan
 
 _SPARE = 1.1
 """Memory reserved for the largest step, relative to its measured size."""

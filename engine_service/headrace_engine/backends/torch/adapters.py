@@ -11,7 +11,7 @@ from torch import Tensor
 
 from headrace_engine.backends.adapters import matrix_shapes, open_planned_adapter
 from headrace_engine.backends.torch.linear import linear
-from headrace_engine.commands import AdapterPlan, CorePlan
+from headrace_engine.ipc.plans import AdapterPlan, CorePlan
 from headrace_engine.models.adapters.adapter import AdapterFiles
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.models.weights import read_tensor

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from headrace_engine.commands import CorePlan
 from headrace_engine.config import ComputeDtype, ComputeUnit
 from headrace_engine.errors import InvalidArgument
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.models.files import ModelFiles
 
 TORCH_DTYPES = {

@@ -18,10 +18,10 @@ from headrace_engine.backends.torch.device import TORCH_DTYPES, choose_device, c
 from headrace_engine.backends.torch.kv_pool import KvPool, token_bytes
 from headrace_engine.backends.torch.ops import TorchOps
 from headrace_engine.backends.torch.rope import Positions
-from headrace_engine.commands import CorePlan
 from headrace_engine.config import ComputeDtype, ComputeUnit, KvCacheMode
 from headrace_engine.core.runner import Progress
 from headrace_engine.errors import OutOfMemory
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.models.decoder import Decoder
 from headrace_engine.models.files import ModelFiles
 from headrace_engine.models.spec import DecoderSpec

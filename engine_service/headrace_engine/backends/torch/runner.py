@@ -21,9 +21,9 @@ from headrace_engine.backends.torch.sampling.processing import RowProcessors
 from headrace_engine.backends.torch.sampling.sampler import ProcessRow, sample
 from headrace_engine.backends.torch.sampling.user_kernels import device_kernels
 from headrace_engine.backends.torch.workspace import largest_step, measured_bytes, workspace_bytes
-from headrace_engine.commands import AdapterPlan, CorePlan
 from headrace_engine.core.runner import Progress, Sampled, SequenceStep
 from headrace_engine.errors import Internal
+from headrace_engine.ipc.plans import AdapterPlan, CorePlan
 from headrace_engine.models.decoder import Batch, Decoder, Extent
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from headrace_engine.commands import AddSequence
 from headrace_engine.guided.guide import Guide
+from headrace_engine.ipc.commands import AddSequence
 
 _MAX_OVERTAKEN = 20.0
 """Seconds for which quicker grammars of its owner may overtake a grammar, per second of its own cost."""

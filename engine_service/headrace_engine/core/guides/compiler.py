@@ -13,10 +13,10 @@ from typing import Protocol
 
 from headrace_proto.pure.faults import is_fault
 
-from headrace_engine.commands import AddSequence
 from headrace_engine.core.guides.compile_queue import GuideQueue
 from headrace_engine.errors import in_words
 from headrace_engine.guided.guide import Guide
+from headrace_engine.ipc.commands import AddSequence
 
 IDLE_WAIT = 0.005
 """Seconds that an idle core waits for a guide before it checks for commands again."""

@@ -14,10 +14,10 @@ from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from headrace_engine.commands import AddSequence, BeamPlan
 from headrace_engine.core.runner import Candidate, Sampled
 from headrace_engine.generation_config import BeamStopping
 from headrace_engine.guided.guide import Guide
+from headrace_engine.ipc.commands import AddSequence, BeamPlan
 from headrace_engine.result_types import FinishReason
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from collections.abc import Sequence as Many
 from contextlib import ExitStack
 from dataclasses import replace
 
-from headrace_engine.commands import MOST_DRAFT_TOKENS, MOST_ROWS
 from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.core.scheduling.drafted_steps import ahead, take_draft
 from headrace_engine.core.scheduling.row_options import with_rules
 from headrace_engine.core.scheduling.sequence import Sequence
 from headrace_engine.core.speculation.draft_state import DraftState, WrittenBlocks
 from headrace_engine.core.speculation.row_costs import RowCosts
+from headrace_engine.ipc.plans import MOST_DRAFT_TOKENS, MOST_ROWS
 
 _AT_ONCE = MOST_DRAFT_TOKENS // MOST_ROWS
 """Maximum number of ids of a sequence that are computed with its first draft."""

@@ -7,7 +7,6 @@ from itertools import count
 from operator import attrgetter
 
 from headrace_engine.block_keys import Scope
-from headrace_engine.commands import AddSequence
 from headrace_engine.core.kv.block_pool import BlockPool, IntegrityError
 from headrace_engine.core.kv.host_tier import HostTier
 from headrace_engine.core.scheduling.beam_search import BeamSearch
@@ -23,7 +22,8 @@ from headrace_engine.core.scheduling.tables import BlockTables
 from headrace_engine.core.scheduling.waiting import WaitingQueue
 from headrace_engine.generation_config import InterruptPolicy
 from headrace_engine.guided.guide import Guide
-from headrace_engine.messages import CacheChange
+from headrace_engine.ipc.commands import AddSequence
+from headrace_engine.ipc.messages import CacheChange
 from headrace_engine.stat_types import CoreStat, Counters, PoolStat
 
 

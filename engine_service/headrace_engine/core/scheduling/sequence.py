@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from headrace_engine.commands import AddSequence
 from headrace_engine.core.kv.prefix_cache import Cursor
 from headrace_engine.core.runner import SequenceStep
 from headrace_engine.core.scheduling.logit_state import LogitState, RuleTables
@@ -15,6 +14,7 @@ from headrace_engine.core.speculation.acceptance import Checked
 from headrace_engine.core.speculation.draft_state import DraftState
 from headrace_engine.core.speculation.ngrams import Ngrams
 from headrace_engine.guided.guide import Guide
+from headrace_engine.ipc.commands import AddSequence
 from headrace_engine.result_types import FinishReason
 from headrace_engine.sampling_params import LogitRules
 

@@ -10,13 +10,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from headrace_engine.block_keys import Scope
-from headrace_engine.commands import AddSequence
 from headrace_engine.core.kv.block_pool import BlockPool
 from headrace_engine.core.kv.host_tier import HostTier
 from headrace_engine.core.kv.prefix_cache import Cursor, PrefixCache
 from headrace_engine.core.runner import BlockCopies
 from headrace_engine.core.scheduling.sequence import Sequence
-from headrace_engine.messages import CacheChange
+from headrace_engine.ipc.commands import AddSequence
+from headrace_engine.ipc.messages import CacheChange
 
 
 class BlockTables:

@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import islice
 
-from headrace_engine.commands import WantedText
 from headrace_engine.core.runner import Sampled
 from headrace_engine.core.scheduling.beam_search import BeamSearch
-from headrace_engine.messages import Ended
+from headrace_engine.ipc.commands import WantedText
+from headrace_engine.ipc.messages import Ended
 from headrace_engine.result_types import FinishReason
 
 _AT_ONCE = 1024

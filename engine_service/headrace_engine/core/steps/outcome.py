@@ -9,7 +9,6 @@ from itertools import islice
 
 from headrace_proto.pure.faults import is_fault
 
-from headrace_engine.commands import AddSequence
 from headrace_engine.core.link import Link
 from headrace_engine.core.runner import PromptLogprobs, Sampled
 from headrace_engine.core.scheduling.beam_search import BeamSearch
@@ -20,7 +19,8 @@ from headrace_engine.core.steps.found_texts import FoundTexts
 from headrace_engine.core.steps.step_output import prompt_piece, step_output
 from headrace_engine.errors import in_words
 from headrace_engine.guided.guide import Guide, GuideFailed
-from headrace_engine.messages import Drafts, Ended, PooledPiece, PromptPiece, StepBegun
+from headrace_engine.ipc.commands import AddSequence
+from headrace_engine.ipc.messages import Drafts, Ended, PooledPiece, PromptPiece, StepBegun
 from headrace_engine.result_types import FinishReason
 from headrace_engine.stat_types import CoreStat
 

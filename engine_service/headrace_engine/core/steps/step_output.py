@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace_engine.core.runner import PromptLogprobs, Sampled
 from headrace_engine.core.scheduling.schedule import Schedule
-from headrace_engine.messages import Drafts, Ended, PooledPiece, PromptPiece, StepOutput
+from headrace_engine.ipc.messages import Drafts, Ended, PooledPiece, PromptPiece, StepOutput
 from headrace_engine.stat_types import CoreStat
 
 

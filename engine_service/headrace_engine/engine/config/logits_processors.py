@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from headrace_engine.commands import ProcessorFile
 from headrace_engine.engine.config.field_checks import refuse
 from headrace_engine.errors import FieldViolation
 from headrace_engine.generation_config import LogitsProcessor
+from headrace_engine.ipc.plans import ProcessorFile
 from headrace_engine.model_types import EffectiveConfig
 
 Process = Callable[[Any, Any, Any], None]

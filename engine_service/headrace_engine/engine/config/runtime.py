@@ -7,7 +7,6 @@ from dataclasses import fields, replace
 from typing import Any
 
 from headrace_engine.backend_choices import WEIGHT_GROUPS
-from headrace_engine.commands import CorePlan, DraftPlan
 from headrace_engine.config import ComputeDtype, RopeScaling, RopeScalingType, RuntimeConfig, Speculation, WeightQuant
 from headrace_engine.engine.config.adapter_fields import check_adapters
 from headrace_engine.engine.config.backend_fields import check_backend
@@ -18,7 +17,8 @@ from headrace_engine.engine.config.logits_processors import processor_files
 from headrace_engine.engine.config.model_paths import check_prefix
 from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.messages import CoreReady
+from headrace_engine.ipc.messages import CoreReady
+from headrace_engine.ipc.plans import CorePlan, DraftPlan
 from headrace_engine.model_types import EffectiveConfig
 from headrace_engine.models.files import ModelFiles
 

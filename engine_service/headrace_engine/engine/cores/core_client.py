@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from headrace_engine.commands import AdapterPlan, AddSequence, AddSibling, CorePlan, EndSequence, LoadAdapter, Ping
 from headrace_engine.engine.cores.core_link import CoreLauncher, CoreLink
 from headrace_engine.engine.cores.heartbeat import Heartbeat, Sleep
 from headrace_engine.engine.cores.outputs import Outputs
@@ -19,7 +18,9 @@ from headrace_engine.errors import (
     OutOfMemory,
     Unavailable,
 )
-from headrace_engine.messages import AdapterLoaded, CoreFailed, CoreMessage, CoreReady, Pong, StepBegun, StepOutput
+from headrace_engine.ipc.commands import AddSequence, AddSibling, EndSequence, LoadAdapter, Ping
+from headrace_engine.ipc.messages import AdapterLoaded, CoreFailed, CoreMessage, CoreReady, Pong, StepBegun, StepOutput
+from headrace_engine.ipc.plans import AdapterPlan, CorePlan
 from headrace_engine.model_types import ModelProgress
 
 

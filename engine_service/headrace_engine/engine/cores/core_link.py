@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from headrace_engine.commands import CoreCommand, CorePlan
-from headrace_engine.messages import CoreMessage
+from headrace_engine.ipc.commands import CoreCommand
+from headrace_engine.ipc.messages import CoreMessage
+from headrace_engine.ipc.plans import CorePlan
 
 
 class CoreLink(Protocol):

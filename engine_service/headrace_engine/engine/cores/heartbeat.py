@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from headrace_engine.commands import Ping
+from headrace_engine.ipc.commands import Ping
 
 Sleep = Callable[[float], Awaitable[None]]
 """Waits for some seconds."""

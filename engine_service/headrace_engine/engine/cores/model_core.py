@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 
 from headrace_engine.block_keys import Scope, block_keys
-from headrace_engine.commands import AdapterPlan, AddSequence, CorePlan, EndSequence, in_common
 from headrace_engine.engine.cores.core_client import CoreClient
 from headrace_engine.engine.cores.core_link import CoreLauncher
 from headrace_engine.engine.cores.outputs import Outputs
@@ -13,7 +12,9 @@ from headrace_engine.engine.cores.recovery import Recovery
 from headrace_engine.engine.results.sequence import Sequence
 from headrace_engine.engine.results.statistics import Clock, StepHistory
 from headrace_engine.errors import HeadraceError
-from headrace_engine.messages import CoreReady
+from headrace_engine.ipc.commands import AddSequence, EndSequence, in_common
+from headrace_engine.ipc.messages import CoreReady
+from headrace_engine.ipc.plans import AdapterPlan, CorePlan
 from headrace_engine.model_types import CoreLoss, ModelProgress
 from headrace_engine.result_types import FinishReason
 

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from itertools import accumulate, count, repeat
 
-from headrace_engine.commands import AddSequence
 from headrace_engine.engine.cores.cached_blocks import CachedBlocks
 from headrace_engine.engine.cores.waiting_queue import Waiting, WaitingQueue
 from headrace_engine.engine.results.sequence import Sequence
@@ -16,7 +15,8 @@ from headrace_engine.engine.results.spans import record_spans
 from headrace_engine.engine.results.statistics import Clock, SequenceTimes, StepHistory
 from headrace_engine.engine.results.token_details import Top
 from headrace_engine.errors import Internal
-from headrace_engine.messages import Ended, PooledPiece, PromptPiece, Scheduled, StepBegun, StepOutput
+from headrace_engine.ipc.commands import AddSequence
+from headrace_engine.ipc.messages import Ended, PooledPiece, PromptPiece, Scheduled, StepBegun, StepOutput
 from headrace_engine.result_types import FinishReason, PrefixReuse
 
 _REMEMBERED = 64

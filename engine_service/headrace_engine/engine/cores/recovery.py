@@ -12,12 +12,12 @@ from weakref import WeakSet
 
 from headrace_proto.pure.faults import is_fault
 
-from headrace_engine.commands import AddSequence, EndSequence, in_common
 from headrace_engine.engine.cores.core_client import CoreClient
 from headrace_engine.engine.cores.outputs import Outputs
 from headrace_engine.engine.results.sequence import Sequence
 from headrace_engine.engine.results.statistics import Clock
 from headrace_engine.errors import HeadraceError, Internal, NotFound, in_words
+from headrace_engine.ipc.commands import AddSequence, EndSequence, in_common
 from headrace_engine.model_types import CoreLoss
 from headrace_engine.result_types import FinishReason
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headrace_engine.commands import AdapterPlan, CorePlan
 from headrace_engine.config import Adapter, RuntimeConfig
 from headrace_engine.engine.config.model_paths import locate
 from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.errors import AlreadyExists, BadModel, FailedPrecondition, InvalidArgument, NotFound, quoted
+from headrace_engine.ipc.plans import AdapterPlan, CorePlan
 from headrace_engine.models.adapters.adapter import content_digest
 from headrace_engine.models.adapters.opening import open_adapter
 from headrace_engine.models.spec import DecoderSpec

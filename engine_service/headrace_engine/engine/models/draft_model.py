@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-from headrace_engine.commands import DraftPlan
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.config.model_paths import locate
 from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.errors import BadModel, InvalidArgument, shown
+from headrace_engine.ipc.plans import DraftPlan
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.files import ModelFiles
 from headrace_engine.models.tokenizer import TokenizerBundle, load_tokenizer

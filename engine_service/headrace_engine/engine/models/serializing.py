@@ -8,7 +8,6 @@ from contextlib import aclosing
 from dataclasses import fields
 
 from headrace_engine.backend_choices import WEIGHT_GROUPS
-from headrace_engine.commands import SerializePlan
 from headrace_engine.config import ComputeDtype, ModelFormat, RuntimeConfig, WeightQuant
 from headrace_engine.engine.config.hubs import check_hub
 from headrace_engine.engine.config.model_paths import MEMORY, check_path, check_prefix, locate, locate_output
@@ -18,6 +17,7 @@ from headrace_engine.engine.models.memory_models import MemoryModels, is_file_na
 from headrace_engine.engine.models.registry import ModelRegistry
 from headrace_engine.engine.work.pools import WorkPools
 from headrace_engine.errors import InvalidArgument
+from headrace_engine.ipc.plans import SerializePlan
 from headrace_engine.model_types import ModelProgress, SerializedModel
 
 Serializer = Callable[[SerializePlan], AsyncGenerator[ModelProgress | bool, None]]

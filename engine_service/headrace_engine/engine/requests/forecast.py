@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from headrace_engine.commands import AddSequence
 from headrace_engine.engine.config.beam_fields import computed_together, has_beams
 from headrace_engine.engine.config.generation import Generation, has_candidates
 from headrace_engine.engine.cores.outputs import is_first
 from headrace_engine.engine.models.model import Model
 from headrace_engine.errors import DeadlineExceeded
+from headrace_engine.ipc.commands import AddSequence
 
 _RIVALS = 3
 """Prompt tokens of shorter prompts that are computed per token of one that has waited long."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from headrace_engine.commands import AddSequence, BeamPlan
 from headrace_engine.engine.config.beam_fields import has_beams
 from headrace_engine.engine.config.generation import Generation, has_candidates
 from headrace_engine.engine.formats.frames import Verdict
@@ -21,6 +20,7 @@ from headrace_engine.engine.results.statistics import SequenceTimes
 from headrace_engine.engine.results.token_details import DetailOptions
 from headrace_engine.engine.text.stopping import Decoder
 from headrace_engine.generation_config import BeamStopping, GenerationConfig, InterruptPolicy
+from headrace_engine.ipc.commands import AddSequence, BeamPlan
 from headrace_engine.request_types import ResumedSequence, StartRequest
 from headrace_engine.sampling_params import LogitRules
 

@@ -208,7 +208,7 @@ import sys
 for name in ("torch", "transformers", "safetensors", "gguf", "tokenizers", "grpc", "google", "headrace"):
     sys.modules[name] = None
 from headrace_engine.backends.cpu import make_runner
-from headrace_engine.commands import CorePlan
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.config import ModelFormat
 from headrace_engine.core.runner import SequenceStep
 from headrace_engine.sampling_params import SamplingParams

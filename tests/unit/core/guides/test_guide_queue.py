@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headrace_engine.commands import AddSequence
 from headrace_engine.core.guides.compile_queue import GuideQueue
+from headrace_engine.ipc.commands import AddSequence
 from headrace_engine.sampling_params import SamplingParams
 
 

@@ -7,11 +7,11 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from headrace_engine.commands import AddSequence
 from headrace_engine.core.guides.compiler import IDLE_WAIT, Guides
 from headrace_engine.guided.grammar import grammar_of
 from headrace_engine.guided.guide import Guide
 from headrace_engine.guided.vocabulary import Vocabulary
+from headrace_engine.ipc.commands import AddSequence
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.tokenizer import TokenizerBundle, load_tokenizer
 from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from headrace_engine.commands import CorePlan
 from headrace_engine.config import ModelFormat
 from headrace_engine.errors import BadModel
 from headrace_engine.guided.grammar import grammar_of
 from headrace_engine.guided.guide import Guide
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.process.vocabulary import BegunVocabulary
 from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 from support.models.tiny_models import make_tiny_llama

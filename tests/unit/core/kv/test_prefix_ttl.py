@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace_engine.commands import Ping
+from headrace_engine.ipc.commands import Ping
 from unit.core.conftest import MakeRig
 
 PROMPT = list(range(1, 12))  # Two full blocks of four, and three ids more.

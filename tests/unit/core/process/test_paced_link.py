@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from headrace_engine.commands import CoreCommand, Ping
 from headrace_engine.core.paced_link import PacedLink
-from headrace_engine.messages import CoreMessage, Ended, Pong, PromptPiece, Scheduled, StepBegun, StepOutput
+from headrace_engine.ipc.commands import CoreCommand, Ping
+from headrace_engine.ipc.messages import CoreMessage, Ended, Pong, PromptPiece, Scheduled, StepBegun, StepOutput
 from headrace_engine.result_types import FinishReason
 from headrace_engine.stat_types import CoreStat
 

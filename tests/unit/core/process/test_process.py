@@ -11,9 +11,9 @@ import subprocess
 import sys
 
 import pytest
-from headrace_engine.commands import AddSequence, Ping
 from headrace_engine.engine.cores.core_link import CoreLauncher
-from headrace_engine.messages import CoreFailed, StepBegun, StepOutput
+from headrace_engine.ipc.commands import AddSequence, Ping
+from headrace_engine.ipc.messages import CoreFailed, StepBegun, StepOutput
 from headrace_engine.process import EarlyLauncher
 from headrace_engine.process.parent import ProcessLink
 from support.clocks.waiting import LIMIT

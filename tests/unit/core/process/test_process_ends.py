@@ -11,9 +11,9 @@ import threading
 from collections.abc import Sequence
 
 import pytest
-from headrace_engine.commands import AddSequence, Ping
 from headrace_engine.core.runner import Sampled, SequenceStep
-from headrace_engine.messages import CoreFailed, Pong, StepBegun
+from headrace_engine.ipc.commands import AddSequence, Ping
+from headrace_engine.ipc.messages import CoreFailed, Pong, StepBegun
 from headrace_engine.process import launch_process, launch_thread
 from headrace_engine.process.parent import ProcessLink
 from support.clocks.waiting import LIMIT

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from headrace_engine.commands import AddSequence, Ping
 from headrace_engine.core.link import LinkClosed
 from headrace_engine.core.pulse import Pulse
 from headrace_engine.engine.cores.core_link import CoreLauncher, CoreLink
-from headrace_engine.messages import Pong
+from headrace_engine.ipc.commands import AddSequence, Ping
+from headrace_engine.ipc.messages import Pong
 from headrace_engine.process import launch_thread
 from support.clocks.waiting import comes, ends, wait_until
 from support.core.front import Front, in_process

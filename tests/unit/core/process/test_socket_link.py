@@ -7,10 +7,10 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from headrace_engine.commands import EndSequence, Ping
 from headrace_engine.core.link import LinkClosed
-from headrace_engine.ipc import FrameReader, frame
-from headrace_engine.messages import Pong
+from headrace_engine.ipc.commands import EndSequence, Ping
+from headrace_engine.ipc.frames import FrameReader, frame
+from headrace_engine.ipc.messages import Pong
 from headrace_engine.process.child import SocketLink
 from support.clocks.waiting import LIMIT
 from support.core.simulated import make_plan

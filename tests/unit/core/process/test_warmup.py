@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from headrace_engine.commands import CorePlan, Shutdown
 from headrace_engine.core.failure import failure
 from headrace_engine.core.link import LinkClosed
 from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.core.steps.executor import StepFailed
 from headrace_engine.core.warmup import largest_steps, start_up
 from headrace_engine.errors import BadModel, HeadraceError, InvalidArgument, OutOfMemory, Unavailable
-from headrace_engine.messages import CoreFailed, CoreMessage, CoreReady, RunnerSizes
+from headrace_engine.ipc.commands import Shutdown
+from headrace_engine.ipc.messages import CoreFailed, CoreMessage, CoreReady, RunnerSizes
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.model_types import ModelPhase, ModelProgress
 from headrace_engine.process import run_core
 from support.core.rig import ListLink

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 from headrace_engine.block_keys import Scope
-from headrace_engine.commands import AddSequence
 from headrace_engine.core.kv.block_pool import BlockPool
 from headrace_engine.core.scheduling.schedule import Limits
 from headrace_engine.core.scheduling.scheduler import Scheduler
 from headrace_engine.core.scheduling.sequence import Sequence
 from headrace_engine.core.scheduling.waiting import WaitingQueue
+from headrace_engine.ipc.commands import AddSequence
 from support.core.rig import Rig
 from support.core.simulated import GREEDY
 from unit.core.conftest import MakeRig

@@ -7,9 +7,9 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from headrace_engine.commands import in_common
 from headrace_engine.core.scheduling import logit_state
 from headrace_engine.guided.grammar import grammar_of
+from headrace_engine.ipc.commands import in_common
 from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 from headrace_engine.sampling_params import LogitRules, SamplingParams
 from support.core.delayed_runner import DelayedRig

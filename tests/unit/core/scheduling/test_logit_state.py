@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from headrace_engine.commands import AddSequence
 from headrace_engine.core.scheduling.logit_state import LogitState, bit_mask
 from headrace_engine.core.scheduling.schedule import Row
 from headrace_engine.core.scheduling.sequence import Sequence
+from headrace_engine.ipc.commands import AddSequence
 from headrace_engine.sampling_params import LogitRules, SamplingParams
 from hypothesis import given
 from hypothesis import strategies as st

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from headrace_engine.commands import Shutdown
 from headrace_engine.core.steps.executor import StepFailed
+from headrace_engine.ipc.commands import Shutdown
 from headrace_engine.result_types import FinishReason
 from hypothesis import strategies as st
 from support.core.simulated import expected

@@ -6,8 +6,8 @@ import random
 from typing import Any
 
 import pytest
-from headrace_engine.commands import BeamPlan
 from headrace_engine.generation_config import BeamStopping, InterruptPolicy
+from headrace_engine.ipc.commands import BeamPlan
 from headrace_engine.result_types import FinishReason
 from headrace_engine.sampling_params import LogitRules, SamplingParams
 from support.core.delayed_runner import DelayedRig

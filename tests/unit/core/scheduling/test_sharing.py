@@ -7,12 +7,12 @@ from itertools import count
 
 import pytest
 from headrace_engine.block_keys import Scope
-from headrace_engine.commands import AddSequence
 from headrace_engine.core.kv.block_pool import BlockPool
 from headrace_engine.core.scheduling.schedule import Limits
 from headrace_engine.core.scheduling.scheduler import Scheduler
 from headrace_engine.core.scheduling.sequence import Sequence, SequenceStatus
 from headrace_engine.core.scheduling.sharing import AGE, AT_ONCE
+from headrace_engine.ipc.commands import AddSequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.core.delayed_runner import DelayedRig

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from headrace_engine.commands import DraftPlan
 from headrace_engine.config import ModelFormat
 from headrace_engine.core.speculation.draft_state import DraftState, WrittenBlocks
 from headrace_engine.core.speculation.row_costs import RowCosts
+from headrace_engine.ipc.plans import DraftPlan
 from headrace_engine.sampling_params import LogitRules, SamplingParams
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from headrace_engine.commands import AddSequence, CorePlan
 from headrace_engine.config import Speculation
 from headrace_engine.core.scheduling.drafted_steps import drafted_steps
 from headrace_engine.core.scheduling.schedule import Row
 from headrace_engine.core.scheduling.sequence import Sequence
 from headrace_engine.generation_config import InterruptPolicy
+from headrace_engine.ipc.commands import AddSequence
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.result_types import FinishReason
 from headrace_engine.sampling_params import LogitRules, SamplingParams
 from hypothesis import given, settings

@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from headrace_engine.commands import MOST_ROWS
 from headrace_engine.config import Speculation
 from headrace_engine.core.speculation.acceptance import Checked, Guess, Likelihoods
 from headrace_engine.core.speculation.choice import best_counts
 from headrace_engine.core.speculation.row_costs import RowCosts
+from headrace_engine.ipc.plans import MOST_ROWS
 from hypothesis import given
 from hypothesis import strategies as st
 from support.core.drafter import KnowingDrafter

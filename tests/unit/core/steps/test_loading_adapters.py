@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from headrace_engine.commands import AdapterPlan, CorePlan, LoadAdapter
 from headrace_engine.errors import BadModel
-from headrace_engine.messages import AdapterLoaded, CoreMessage
+from headrace_engine.ipc.commands import LoadAdapter
+from headrace_engine.ipc.messages import AdapterLoaded, CoreMessage
+from headrace_engine.ipc.plans import AdapterPlan, CorePlan
 from support.clocks.waiting import LIMIT, wait_until
 from support.core.delayed_runner import DelayedRunner
 from support.core.rig import Rig

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from headrace_engine.commands import DraftPlan
 from headrace_engine.config import ComputeDtype, ComputeUnit, KvCacheMode, ModelFormat, Speculation
+from headrace_engine.ipc.plans import DraftPlan
 from headrace_engine.process.run import make_runner
 from headrace_engine.sampling_params import LogitRules, SamplingParams
 from hypothesis import HealthCheck, given, settings

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from headrace_engine.commands import ProcessorFile
 from headrace_engine.engine.config.logits_processors import (
     MAX_ARGUMENTS,
     check_processors,
@@ -16,6 +15,7 @@ from headrace_engine.engine.config.logits_processors import (
 from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import LogitsProcessor
+from headrace_engine.ipc.plans import ProcessorFile
 from headrace_engine.model_types import EffectiveConfig, RuntimeConfig
 
 LARGEST = 3.4028234663852886e38

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_engine.commands import CorePlan
 from headrace_engine.config import (
     ActivationQuant,
     ComputeDtype,
@@ -28,7 +27,8 @@ from headrace_engine.engine.config.runtime import (
     ready_effective,
 )
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.messages import CoreReady
+from headrace_engine.ipc.messages import CoreReady
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.model_types import EffectiveConfig
 from headrace_engine.models.files import ModelFiles
 from headrace_engine.models.spec import DecoderSpec, RopeSpec

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from headrace_engine.commands import CorePlan, EndSequence
 from headrace_engine.config import ModelFormat
 from headrace_engine.engine.cores.core_client import CoreClient
 from headrace_engine.engine.cores.outputs import Outputs
 from headrace_engine.engine.results.statistics import StepHistory
 from headrace_engine.errors import BadModel, HeadraceError, Internal, InvalidArgument, OutOfMemory
-from headrace_engine.messages import CoreReady
+from headrace_engine.ipc.commands import EndSequence
+from headrace_engine.ipc.messages import CoreReady
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.model_types import ModelProgress
 from headrace_engine.stat_types import CoreStat, Counters
 from support.clocks.clock import FakeClock, settle

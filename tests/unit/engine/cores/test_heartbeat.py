@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from headrace_engine.commands import Ping
 from headrace_engine.engine.cores.heartbeat import Heartbeat
+from headrace_engine.ipc.commands import Ping
 from support.clocks.clock import settle
 
 LOOKS = 10

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from headrace_engine.messages import StepOutput
+from headrace_engine.ipc.messages import StepOutput
 from headrace_engine.model_types import ModelState
 from headrace_engine.request_types import ResumedSequence
 from headrace_engine.result_types import FinishReason, GenerateStatus

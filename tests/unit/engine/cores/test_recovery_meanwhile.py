@@ -7,7 +7,7 @@ from contextlib import aclosing
 
 import pytest
 from headrace_engine.errors import NotFound, Unavailable
-from headrace_engine.messages import CoreFailed
+from headrace_engine.ipc.messages import CoreFailed
 from headrace_engine.model_types import ModelPhase, ModelState
 from headrace_engine.result_types import FinishReason, GenerateStatus
 from headrace_engine.stat_types import CoreStat, Counters

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_engine.commands import LoadAdapter
 from headrace_engine.config import Adapter
 from headrace_engine.errors import BadModel, FailedPrecondition, InvalidArgument, NotFound, Unavailable
-from headrace_engine.messages import AdapterLoaded
+from headrace_engine.ipc.commands import LoadAdapter
+from headrace_engine.ipc.messages import AdapterLoaded
 from headrace_engine.model_types import AdapterView, ModelState
 from support.clocks.clock import settle
 from support.clocks.waiting import LIMIT

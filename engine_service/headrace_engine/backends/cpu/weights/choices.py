@@ -5,9 +5,9 @@ from __future__ import annotations
 from headrace_engine.backend_choices import WEIGHT_GROUPS, check_choices, integers_needed
 from headrace_engine.backends.cpu.weights.blocks import block_type
 from headrace_engine.backends.cpu.weights.storage import Storage
-from headrace_engine.commands import CorePlan
 from headrace_engine.config import ActivationQuant, ComputeDtype, ComputeUnit, KvCacheMode, WeightQuant
 from headrace_engine.errors import InvalidArgument
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.models.files import ModelFiles
 from headrace_engine.native import Activations, Kv
 

@@ -14,7 +14,7 @@ from headrace_engine.backends.cuda.device.flash import VaryingAttention, torch_a
 from headrace_engine.backends.torch.sampling.processing import Kernel
 from headrace_engine.backends.torch.sampling.user_kernels import compile_kernel
 from headrace_engine.backends.torch.workspace import measured_bytes
-from headrace_engine.commands import ProcessorFile
+from headrace_engine.ipc.plans import ProcessorFile
 from headrace_engine.native import Native, load
 
 Result = TypeVar("Result")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from headrace_engine.backends.cpu.weights.blocks import block_type
 from headrace_engine.backends.cuda.device.device import Device
 from headrace_engine.backends.cuda.weights.row_products import MULTIPLE
-from headrace_engine.commands import CorePlan
 from headrace_engine.config import ActivationQuant, WeightQuant
 from headrace_engine.errors import InvalidArgument
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.models.files import ModelFiles, TensorInfo
 from headrace_engine.native.abi import RowCodes
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from headrace_engine.backends.processors import FUNCTION, LONGEST_SOURCE, device_sources, idle_device_sources, label
 from headrace_engine.backends.torch.sampling.processing import Kernel
-from headrace_engine.commands import ProcessorFile
 from headrace_engine.errors import BadProcessor
+from headrace_engine.ipc.plans import ProcessorFile
 from headrace_engine.regular_files import read_regular
 
 _OPTIONS = ("--std=c++17",)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from headrace_engine.engine.requests.registry import RequestRegistry
-from headrace_engine.messages import StepBegun
+from headrace_engine.ipc.messages import StepBegun
 from headrace_engine.request_types import ResumedSequence
 from headrace_engine.result_types import FinishReason, GenerateStatus
 from support.clocks.clock import settle

@@ -1,4 +1,4 @@
-"""Messages from a core to the front half, encoded by `ipc.py`; keys are those of `commands.py`."""
+"""Messages from a core to the front half; keys are those of `commands`."""
 
 from __future__ import annotations
 

@@ -11,17 +11,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from headrace_engine.commands import (
-    AddSequence,
-    AddSibling,
-    CoreCommand,
-    CorePlan,
-    EndSequence,
-    LoadAdapter,
-    Ping,
-    Shutdown,
-)
-from headrace_engine.messages import AdapterLoaded, CoreFailed, CoreMessage, CoreReady, Pong, StepBegun, StepOutput
+from headrace_engine.ipc.commands import AddSequence, AddSibling, CoreCommand, EndSequence, LoadAdapter, Ping, Shutdown
+from headrace_engine.ipc.messages import AdapterLoaded, CoreFailed, CoreMessage, CoreReady, Pong, StepBegun, StepOutput
+from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.model_types import ModelProgress
 
 _TYPES = {

@@ -9,9 +9,9 @@ from enum import EnumType
 from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
-from headrace_engine import ipc
-from headrace_engine.commands import AddSequence, CoreCommand, Ping
-from headrace_engine.messages import CoreMessage, Pong, StepOutput
+from headrace_engine.ipc import frames
+from headrace_engine.ipc.commands import AddSequence, CoreCommand, Ping
+from headrace_engine.ipc.messages import CoreMessage, Pong, StepOutput
 from headrace_engine.sampling_params import SamplingParams
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -68,33 +68,33 @@ def same(left: Any, right: Any) -> bool:
 @_unhurried
 @given(messages)
 def test_every_message_survives(message: Any) -> None:
-    assert same(ipc.decode(ipc.encode(message)), message)
+    assert same(frames.decode(frames.encode(message)), message)
 
 
 def test_every_message_type_has_a_tag_of_its_own() -> None:
-    assert set(ipc._TAGS) == set(TYPES)
-    assert len(set(ipc._TAGS.values())) == len(TYPES)
+    assert set(frames._TAGS) == set(TYPES)
+    assert len(set(frames._TAGS.values())) == len(TYPES)
 
 
 @_unhurried
 @given(st.lists(messages, max_size=5), st.integers(1, 40))
 def test_frames_survive_any_cut(sent: list[Any], width: int) -> None:
-    stream = b"".join(map(ipc.frame, sent))
-    reader = ipc.FrameReader()
+    stream = b"".join(map(frames.frame, sent))
+    reader = frames.FrameReader()
     received = [message for i in range(0, len(stream), width) for message in reader.feed(stream[i : i + width])]
     assert same(received, sent)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.0, 5e-324])
 def test_odd_floats_survive(value: float) -> None:
-    output = ipc.decode(ipc.encode(StepOutput(keys=[1], token_ids=[2], logprobs=[value])))
+    output = frames.decode(frames.encode(StepOutput(keys=[1], token_ids=[2], logprobs=[value])))
     assert isinstance(output, StepOutput)
     assert str(output.logprobs[0]) == str(value)
 
 
 def test_large_numbers_survive() -> None:
     message = AddSequence(2**64 - 1, (2**32 - 1,), SamplingParams(seed=2**64 - 1), 1)
-    assert ipc.decode(ipc.encode(message)) == message
+    assert frames.decode(frames.encode(message)) == message
 
 
 @pytest.mark.parametrize(
@@ -102,19 +102,19 @@ def test_large_numbers_survive() -> None:
     [
         (b"", "empty message"),
         (b"\xee\x80", "unknown message type 0xee"),
-        (ipc.encode(Ping(1))[:1] + b"\x80", "Ping: Object missing required field `number`"),
-        (ipc.encode(Ping(1))[:-1], "Ping: Input data was truncated"),
-        (ipc.encode(Ping(1))[:1] + b"\x81\xa6number\xa1x", "Ping: Expected `int`, got `str`"),
+        (frames.encode(Ping(1))[:1] + b"\x80", "Ping: Object missing required field `number`"),
+        (frames.encode(Ping(1))[:-1], "Ping: Input data was truncated"),
+        (frames.encode(Ping(1))[:1] + b"\x81\xa6number\xa1x", "Ping: Expected `int`, got `str`"),
     ],
 )
 def test_what_is_no_message_is_an_error(data: bytes, words: str) -> None:
-    with pytest.raises(ipc.BadMessage, match=words):
-        ipc.decode(data)
+    with pytest.raises(frames.BadMessage, match=words):
+        frames.decode(data)
 
 
 def test_frames_after_one_whose_receiver_failed_are_not_lost() -> None:
-    reader = ipc.FrameReader()
-    stream = reader.feed(ipc.frame(Pong(1)) + ipc.frame(Pong(2)))
+    reader = frames.FrameReader()
+    stream = reader.feed(frames.frame(Pong(1)) + frames.frame(Pong(2)))
     assert next(stream) == Pong(1)
     del stream
     assert list(reader.feed(b"")) == [Pong(2)]

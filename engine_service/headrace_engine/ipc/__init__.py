@@ -1,0 +1,1 @@
+"""What the two halves of an engine send each other: plans, commands, messages, and their frames."""
