@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace_engine.core.core import Core
 from headrace_engine.core.link import LinkClosed
-from headrace_engine.core.scheduling.drafters import Drafter
+from headrace_engine.core.scheduling.drafts.drafters import Drafter
 from headrace_engine.core.scheduling.pace import Pace
 from headrace_engine.core.speculation.row_costs import RowCosts
 from headrace_engine.core.warmup import start_up

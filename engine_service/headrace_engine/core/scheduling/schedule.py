@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from headrace_engine.core.in_flight import FinishedStep, InFlightStep
 from headrace_engine.core.runner import NO_COPIES, BlockCopies, SequenceStep
 from headrace_engine.core.scheduling.beam_search import BeamSearch
-from headrace_engine.core.scheduling.drafted_steps import drafted_steps
+from headrace_engine.core.scheduling.drafts.drafted_steps import drafted_steps
 from headrace_engine.core.scheduling.row_options import with_options
 from headrace_engine.core.scheduling.sequence import Sequence, SequenceStatus
 from headrace_engine.ipc.messages import Scheduled

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from bisect import insort
-from itertools import count
-from operator import attrgetter
-
 from headrace_engine.block_keys import Scope
 from headrace_engine.core.kv.block_pool import BlockPool, IntegrityError
 from headrace_engine.core.kv.host_tier import HostTier
 from headrace_engine.core.scheduling.beam_search import BeamSearch
-from headrace_engine.core.scheduling.drafting import Drafting
-from headrace_engine.core.scheduling.groups import Groups
+from headrace_engine.core.scheduling.drafts.drafting import Drafting
+from headrace_engine.core.scheduling.live import LiveSequences
 from headrace_engine.core.scheduling.pace import Allowance, Pace
 from headrace_engine.core.scheduling.schedule import Limits, Schedule
-from headrace_engine.core.scheduling.searches import Searches
-from headrace_engine.core.scheduling.sequence import Sequence, SequenceStatus
+from headrace_engine.core.scheduling.sequence import Sequence
 from headrace_engine.core.scheduling.sharing import Entrance, Sharing
 from headrace_engine.core.scheduling.starter import Starter
 from headrace_engine.core.scheduling.tables import BlockTables
-from headrace_engine.core.scheduling.waiting import WaitingQueue
-from headrace_engine.generation_config import InterruptPolicy
 from headrace_engine.guided.guide import Guide
 from headrace_engine.ipc.commands import AddSequence
 from headrace_engine.ipc.messages import CacheChange
@@ -51,19 +44,14 @@ class Scheduler:
         self._host = host or HostTier(0)
         self._tables = BlockTables(pool, self._host, scope, caching=limits.caching)
         self._limits = limits
-        self._arrivals = count()
-        self._sequences: dict[int, Sequence] = {}
-        self._running: list[Sequence] = []  # Ordered by rank.
-        self._waiting = WaitingQueue(limits.patience, self._running)
+        self._live = LiveSequences(pool, self._tables, limits.patience)
         self._counters = Counters()
-        self._starter = Starter(pool, self._tables, limits, self._waiting, self._running, self._counters)
-        self._groups = Groups(pool.block_size)
-        self._searches = Searches(self._tables)
+        self._starter = Starter(pool, self._tables, limits, self._live, self._counters)
 
     @property
     def busy(self) -> bool:
         """True if any sequence is left to compute."""
-        return bool(self._sequences)
+        return bool(self._live)
 
     @property
     def stat(self) -> CoreStat:
@@ -76,7 +64,7 @@ class Scheduler:
             host_blocks_total=self._host.total,
             host_blocks_used=self._host.used,
         )
-        return CoreStat(len(self._running), len(self._waiting), pool, self._counters.copy())
+        return CoreStat(len(self._live.running), len(self._live.waiting), pool, self._counters.copy())
 
     def add(self, request: AddSequence, guide: Guide | None = None) -> Sequence:
         """Queue a sequence, which the scheduler owns until it ends.
@@ -87,18 +75,11 @@ class Scheduler:
         Raises:
             ValueError: its key is in use.
         """
-        if request.key in self._sequences:
-            raise ValueError(f"key {request.key} is in use")
-        sequence = Sequence(request, next(self._arrivals), self._tables.cursor(request), guide)
-        self._sequences[request.key] = sequence
-        self._groups.join(sequence)
-        self._searches.join(sequence)
-        self._waiting.push(sequence)
-        return sequence
+        return self._live.add(request, guide)
 
     def find(self, key: int) -> Sequence | None:
         """Return the sequence with this key, if it has not ended; of a beam search, the first of its sequences."""
-        return self._searches.find(key) or self._sequences.get(key)
+        return self._live.find(key)
 
     def expire_cached(self, now: float, ttl: float) -> None:
         """Set the time, and drop cached blocks that were unused for `ttl` seconds."""
@@ -115,8 +96,8 @@ class Scheduler:
         It cannot if it depends on the tokens being sampled, as drafts do, or would preempt: sequences about to end may
         free blocks.
         """
-        needs_results = self._drafting is not None or any(sequence.needs_results for sequence in self._running)
-        return not (needs_results or self._searches.due()) and self._tables.can_extend_all(self._running)
+        needs_results = self._drafting is not None or any(sequence.needs_results for sequence in self._live.running)
+        return not (needs_results or self._live.searches.due()) and self._tables.can_extend_all(self._live.running)
 
     def schedule(self) -> Schedule:
         """Return the next step: decoding sequences first, then running and new prompts, divided by `Sharing`.
@@ -128,18 +109,18 @@ class Scheduler:
         """
         self._steps += 1
         schedule = Schedule(self._limits.max_tokens)
-        for sequence in self._groups.take_restarts():
-            self._preempt(sequence, schedule)
-        for search in self._searches.due():
-            self._branch(search, schedule)
+        for sequence in self._live.groups.take_restarts():
+            self._live.preempt(sequence, schedule)
+        for search in self._live.searches.due():
+            self._live.branch(search, schedule)
         self._generate(schedule)
-        if schedule.budget and (self._waiting or len(schedule.rows) < len(self._running)):
+        if schedule.budget and (self._live.waiting or len(schedule.rows) < len(self._live.running)):
             self._compute_prompts(schedule)
         if self._drafting is not None and not schedule.prompts:
-            self._drafting.add_drafts(schedule, self._tables, len(self._running))
+            self._drafting.add_drafts(schedule, self._tables, len(self._live.running))
         schedule.copies = self._tables.take_copies()
-        if self.busy and not (schedule.rows or any(sequence.in_flight for sequence in self._running)):
-            raise IntegrityError(f"{len(self._waiting)} sequences are waiting and none can start")
+        if self.busy and not (schedule.rows or any(sequence.in_flight for sequence in self._live.running)):
+            raise IntegrityError(f"{len(self._live.waiting)} sequences are waiting and none can start")
         return schedule
 
     def advance(self, sequence: Sequence, count: int) -> None:
@@ -165,24 +146,7 @@ class Scheduler:
 
     def end(self, sequence: Sequence) -> None:
         """End a sequence, waiting or running, and release its blocks; one of a beam search, with the whole search."""
-        if sequence.search is None:
-            self._end_one(sequence)
-            return
-        self._searches.leave(sequence.search)
-        for member in sequence.search.members:
-            self._end_one(member)
-
-    def _end_one(self, sequence: Sequence) -> None:
-        # A step in flight may still write to them. That is safe: the runner executes in order, so the blocks' next
-        # owner writes later; and blocks in the prefix cache are full, which no row of the sequence writes to.
-        if sequence.status is SequenceStatus.WAITING:
-            self._waiting.remove(sequence)
-        else:
-            self._running.remove(sequence)
-        self._tables.close(sequence)
-        self._groups.leave(sequence)
-        sequence.status = SequenceStatus.ENDED
-        del self._sequences[sequence.key]
+        self._live.end(sequence)
 
     def fail(self, sequence: Sequence) -> None:
         """End a sequence whose computation failed, and remove the contents of its blocks from the prefix cache."""
@@ -196,79 +160,26 @@ class Scheduler:
         Raises:
             IntegrityError: they are inconsistent.
         """
-        self._tables.check_integrity(self._sequences.values())
+        self._tables.check_integrity(self._live.all())
 
     def _generate(self, schedule: Schedule) -> None:
         """Add the decode rows, by rank, so that a sequence is preempted before it gets a row."""
-        for sequence in tuple(self._running):
+        for sequence in tuple(self._live.running):
             if sequence.remaining != 1 or sequence.pause is not None:
                 continue
-            if self._tables.has_blocks(sequence) or self._ensure_block(sequence, schedule):
+            if self._tables.has_blocks(sequence) or self._live.ensure_block(sequence, schedule):
                 schedule.add(sequence)
-
-    def _ensure_block(self, sequence: Sequence, schedule: Schedule) -> bool:
-        """Give a sequence the block for its next token; return False if it lost its own blocks instead."""
-        while not self._tables.can_extend(sequence):
-            self._reclaim(self._running[-1], schedule)
-            if sequence.status is not SequenceStatus.RUNNING:
-                return False
-        self._tables.extend(sequence)
-        return True
-
-    def _reclaim(self, sequence: Sequence, schedule: Schedule) -> None:
-        """Take the blocks of a running sequence: end it or preempt it, by its interrupt policy."""
-        if sequence.search is not None:
-            schedule.drop_rows(sequence.search)
-        if sequence.request.interrupt_policy is InterruptPolicy.RETURN:
-            self.end(sequence)
-            schedule.interrupted += sequence.keys
-        else:
-            self._preempt(sequence, schedule)
-
-    def _preempt(self, sequence: Sequence, schedule: Schedule) -> None:
-        """Move a running sequence back to the queue. It keeps its ids, which are recomputed when it resumes.
-
-        Beams go back together, as one sequence.
-        """
-        if sequence.search is not None:
-            first, *others = sequence.search.members
-            for other in others:
-                self._end_one(other)
-            sequence = first
-        self._running.remove(sequence)
-        self._tables.close(sequence)
-        if sequence.search is not None:
-            self._searches.restore(sequence.search)
-        sequence.status = SequenceStatus.WAITING
-        sequence.preemptions += 1
-        self._waiting.push(sequence)
-        schedule.preempted += sequence.keys
-
-    def _branch(self, search: BeamSearch, schedule: Schedule) -> None:
-        """Give the beams of a search their sequences, unless it loses its blocks to those before it instead."""
-        for member in self._searches.unneeded(search):
-            search.members.remove(member)
-            self._end_one(member)
-        missing = self._searches.missing_blocks(search)
-        while not self._pool.can_allocate(missing):
-            last = self._running[-1]
-            self._reclaim(last, schedule)
-            if last.search is search:
-                return
-        for sequence in self._searches.branch(search):
-            self._sequences[sequence.key] = sequence
-            insort(self._running, sequence, key=attrgetter("rank"))
 
     def _compute_prompts(self, schedule: Schedule) -> None:
         """Add the prefill rows. Groups go first, so that their members stay in one step."""
         most, generating = schedule.budget, len(schedule.rows)
-        prompts = [sequence for sequence in self._running if sequence.remaining > 1 and sequence.due]
-        alone = not generating and len(prompts) <= 1 and len(prompts) + self._waiting.free == 1
+        prompts = [sequence for sequence in self._live.running if sequence.remaining > 1 and sequence.due]
+        alone = not generating and len(prompts) <= 1 and len(prompts) + self._live.waiting.free == 1
         allowance = self._pace.allow(most, generating, alone=alone)
         advanced = self._advance_groups(schedule, allowance, most)
-        if self._waiting:
+        if self._live.waiting:
             entrance = Entrance(allowance, [each for each in prompts if each not in advanced])
-            prompts += self._starter.start(self._waiting, schedule, allowance, self._steps, entrance)
+            prompts += self._starter.start(self._live.waiting, schedule, allowance, self._steps, entrance)
             advanced |= self._advance_groups(schedule, allowance, most)
         rest = [each for each in prompts if each.due and each not in advanced]
         for sequence, ids in Sharing(allowance, self._pool.block_size, self._steps).share(rest).items():
@@ -288,10 +199,10 @@ class Scheduler:
             The members of the opened groups.
         """
         advanced: set[Sequence] = set()
-        for group in self._groups.ready():
+        for group in self._live.groups.ready():
             if group.rest <= allowance.ids or allowance.ids == most:
-                self._groups.open(group)
-                followers = self._waiting.ahead(group.followers)
+                self._live.groups.open(group)
+                followers = self._live.waiting.ahead(group.followers)
                 started = self._starter.start(followers, schedule, allowance, self._steps)
                 for member in (group.leader, *started):
                     if ids := min(member.due, allowance.ids):

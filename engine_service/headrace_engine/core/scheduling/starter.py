@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from operator import attrgetter
 
 from headrace_engine.core.kv.block_pool import BlockPool
+from headrace_engine.core.scheduling.live import LiveSequences
 from headrace_engine.core.scheduling.pace import Allowance
 from headrace_engine.core.scheduling.schedule import Limits, Schedule
 from headrace_engine.core.scheduling.sequence import Sequence, SequenceStatus
 from headrace_engine.core.scheduling.sharing import Entrance
 from headrace_engine.core.scheduling.tables import BlockTables
-from headrace_engine.core.scheduling.waiting import PassedOver, WaitingQueue
+from headrace_engine.core.scheduling.waiting import PassedOver
 from headrace_engine.ipc.messages import Scheduled
 from headrace_engine.stat_types import Counters
 
@@ -24,8 +25,7 @@ class Starter:
     a preemption within a few steps, possibly its own. A beam search starts with places in the batch for all its beams.
 
     Args:
-        waiting: the scheduler's queue.
-        running: its running sequences, by rank.
+        live: the scheduler's sequences.
         counters: its counters.
     """
 
@@ -34,15 +34,13 @@ class Starter:
         pool: BlockPool,
         tables: BlockTables,
         limits: Limits,
-        waiting: WaitingQueue,
-        running: list[Sequence],
+        live: LiveSequences,
         counters: Counters,
     ) -> None:
         self._pool = pool
         self._tables = tables
         self._limits = limits
-        self._waiting = waiting
-        self._running = running
+        self._live = live
         self._counters = counters
 
     def start(
@@ -64,7 +62,10 @@ class Starter:
         Returns:
             The started sequences. Nothing is computed for them yet.
         """
-        reserve, slots = sum(map(self._tables.growth, self._running)), sum(each.slots for each in self._running)
+        reserve, slots = (
+            sum(map(self._tables.growth, self._live.running)),
+            sum(each.slots for each in self._live.running),
+        )
         passed, started_now = PassedOver(self._limits), list[Sequence]()
         if self._is_closed(allowance, reserve, slots):
             return started_now
@@ -95,11 +96,11 @@ class Starter:
         return full or not self._pool.can_allocate(reserve + 1)
 
     def _start(self, sequence: Sequence, cached: list[int], schedule: Schedule, step: int) -> None:
-        self._waiting.remove(sequence)
+        self._live.waiting.remove(sequence)
         self._tables.open(sequence, cached)
         sequence.status = SequenceStatus.RUNNING
         sequence.advanced = step
-        insort(self._running, sequence, key=attrgetter("rank"))
+        insort(self._live.running, sequence, key=attrgetter("rank"))
         if not sequence.started:
             self._note_start(sequence, cached, schedule)
 

@@ -94,7 +94,7 @@ def test_bc158_a_grammar_being_compiled_delays_no_other_sequence() -> None:
             return True
 
     rig = Rig()
-    rig.core._guides._open_maker = Slow
+    rig.core._intake._guides._open_maker = Slow
     guided = rig.add([1], 12, grammar=WORD, eos_ids=EOS)
     rig.step()
     free = rig.add([2], 3)
@@ -133,7 +133,7 @@ def test_the_guide_compiler_may_fail_to_load() -> None:
     def fail() -> None:
         raise OSError("no such file")
 
-    rig.core._guides._open_maker = fail
+    rig.core._intake._guides._open_maker = fail
     key = rig.add([1], 12, grammar=WORD)
     rig.run()
     assert (rig.ended[key].reason, rig.ended[key].error) == (FinishReason.ERROR, "no such file")
@@ -177,7 +177,7 @@ def test_f2_a_panic_in_compiling_ends_its_sequence_alone() -> None:
             return True
 
     rig = Rig()
-    rig.core._guides._open_maker = Panicking
+    rig.core._intake._guides._open_maker = Panicking
     key, other = rig.add([1], 12, grammar=WORD), rig.add([2], 3)
     rig.run()
     assert rig.ended[key].reason is FinishReason.ERROR

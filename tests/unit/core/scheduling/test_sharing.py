@@ -159,7 +159,7 @@ class Load:
 
     def assert_all_advance(self) -> None:
         """No prompt under way has computed nothing for longer than the age bound, and one more for each rival."""
-        running = self.scheduler._running
+        running = self.scheduler._live.running
         for sequence in running:
             idle = self.scheduler._steps - sequence.advanced
             assert sequence.remaining <= 1 or idle <= AGE + len(running), f"{sequence.key} is idle for {idle} steps"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from headrace_engine.config import Speculation
-from headrace_engine.core.scheduling.drafted_steps import drafted_steps
+from headrace_engine.core.scheduling.drafts.drafted_steps import drafted_steps
 from headrace_engine.core.scheduling.schedule import Row
 from headrace_engine.core.scheduling.sequence import Sequence
 from headrace_engine.generation_config import InterruptPolicy

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from headrace_engine.core.runner import Sampled, SequenceStep
-from headrace_engine.core.scheduling.drafted_steps import ahead, take_draft
+from headrace_engine.core.scheduling.drafts.drafted_steps import ahead, take_draft
 from headrace_engine.core.scheduling.row_options import with_rules
 from headrace_engine.core.scheduling.sequence import Sequence
 from headrace_engine.core.speculation.draft_state import DraftState, WrittenBlocks

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Sequence as Many
 
-from headrace_engine.core.scheduling.draft_model import DraftModel
-from headrace_engine.core.scheduling.drafters import up_to_end
+from headrace_engine.core.scheduling.drafts.draft_model import DraftModel
+from headrace_engine.core.scheduling.drafts.drafters import up_to_end
 from headrace_engine.core.scheduling.schedule import Row
 from headrace_engine.core.scheduling.tables import BlockTables
 from headrace_engine.core.speculation.acceptance import Guess

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from headrace_proto.pure.faults import is_fault
 
-from headrace_engine.core.scheduling.drafters import NO_GUESS, Drafter, up_to_end
-from headrace_engine.core.scheduling.model_guesses import ModelGuesses
+from headrace_engine.core.scheduling.drafts.drafters import NO_GUESS, Drafter, up_to_end
+from headrace_engine.core.scheduling.drafts.model_guesses import ModelGuesses
 from headrace_engine.core.scheduling.schedule import Schedule
 from headrace_engine.core.scheduling.sequence import Sequence
 from headrace_engine.core.scheduling.tables import BlockTables

@@ -1,0 +1,1 @@
+"""Drafted ids: who guesses them, and the rows that compute them."""
