@@ -108,6 +108,16 @@ class AddSequence:
     adapter_digest: str = ""
     beams: BeamPlan | None = None
 
+    @property
+    def is_first(self) -> bool:
+        """True if it is the first sequence of its request, whose prompt the others share."""
+        return self.group in (0, self.key)
+
+    @property
+    def weight(self) -> int:
+        """Number of sequences that it counts as: the first of a beam search, as all of its beams."""
+        return 1 if self.beams is None else self.beams.num_beams * self.is_first
+
 
 @dataclass(frozen=True, slots=True)
 class AddSibling:

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from itertools import accumulate, count, repeat
 
 from headrace_engine.engine.cores.cached_blocks import CachedBlocks
+from headrace_engine.engine.cores.recent import RecentRequests
 from headrace_engine.engine.cores.waiting_queue import Waiting, WaitingQueue
 from headrace_engine.engine.results.sequence import Sequence
 from headrace_engine.engine.results.spans import record_spans
-from headrace_engine.engine.results.statistics import Clock, SequenceTimes, StepHistory
+from headrace_engine.engine.results.statistics import Clock, StepHistory
 from headrace_engine.engine.results.token_details import Top
 from headrace_engine.errors import Internal
 from headrace_engine.ipc.commands import AddSequence
 from headrace_engine.ipc.messages import Ended, PooledPiece, PromptPiece, Scheduled, StepBegun, StepOutput
 from headrace_engine.result_types import FinishReason, PrefixReuse
-
-_REMEMBERED = 64
-"""Number of newest requests whose prefix reuse is remembered."""
 
 
 class Outputs:
@@ -34,8 +31,7 @@ class Outputs:
     Attributes:
         queue: sequences that have not been in a step yet.
         cached: the blocks in the prefix cache.
-        mean_duration: mean seconds from arrival to end, of the newest requests.
-        mean_service: mean seconds from the first step to the end, of the newest requests; None before the first end.
+        recent: what the newest requests took.
     """
 
     def __init__(self, clock: Clock, history: StepHistory) -> None:
@@ -45,15 +41,13 @@ class Outputs:
         self._commands: dict[Sequence, AddSequence] = {}
         self.queue = self._waiting = WaitingQueue()
         self._weights: dict[Sequence, int] = {}  # What they count for beyond one, where they do.
-        self._reused: deque[float] = deque(maxlen=_REMEMBERED)
         self._in_step: list[int] = []
         self.cached = CachedBlocks()
         self._idle = asyncio.Event()
         self._idle.set()
         self.history = history
         self._observed = history.observed
-        self.mean_duration = 1.0
-        self.mean_service: float | None = None
+        self.recent = RecentRequests()
 
     @property
     def live(self) -> int:
@@ -68,14 +62,9 @@ class Outputs:
     @property
     def tokens_to_prefill(self) -> int:
         """Number of prompt tokens still to compute, without those from the prefix cache or shared in a request."""
-        live = ((each.times, is_first(self._commands[each])) for each in self._live.values())
+        live = ((each.times, self._commands[each].is_first) for each in self._live.values())
         found = (times for times, first in live if times.first_token is None and (first or times.scheduled is not None))
         return sum(times.prompt_length - (times.cached_length or 0) for times in found)
-
-    @property
-    def best_reuse(self) -> float:
-        """Largest share of its prompt that one of the newest requests found in the prefix cache."""
-        return max(self._reused, default=0.0)
 
     def ahead_of(self, priority: int) -> int:
         """Return the number of waiting sequences that are served before a new one of this priority."""
@@ -114,11 +103,11 @@ class Outputs:
         self._live[sequence.key] = sequence
         self._commands[sequence] = command
         self._waiting.add(sequence.key, _waiting(command))
-        if sequence.times.handovers and is_first(command):
+        if sequence.times.handovers and command.is_first:
             self._observed.handovers += 1
             sequence.times.happens("hand-over", sequence.times.arrival)
-        if _weight(command) != 1:
-            self._weights[sequence] = _weight(command) - 1
+        if command.weight != 1:
+            self._weights[sequence] = command.weight - 1
         self._idle.clear()
 
     def requeue(self, sequences: Iterable[Sequence]) -> None:
@@ -177,9 +166,9 @@ class Outputs:
         self._weights.pop(sequence, None)
         self._waiting.discard(sequence.key)
         sequence.finish(reason, self._clock(), Internal(error) if reason is FinishReason.ERROR else None)
-        self._note_durations(sequence.times, self._clock())
+        self.recent.note_end(sequence.times, self._clock())
         generated = len(sequence.log) - sequence.log.first_position
-        self._observed.note_end(reason, sequence.times, generated, first=is_first(command))
+        self._observed.note_end(reason, sequence.times, generated, first=command.is_first)
         record_spans(sequence.times, reason, sequence.index, generated)
         if not self._live:
             self._idle.set()
@@ -196,13 +185,6 @@ class Outputs:
         """Wait until every sequence has ended."""
         await self._idle.wait()
 
-    def _note_durations(self, times: SequenceTimes, now: float) -> None:
-        self.mean_duration += (now - times.arrival - self.mean_duration) / 8
-        if times.scheduled is not None:
-            service = now - times.scheduled
-            before = service if self.mean_service is None else self.mean_service
-            self.mean_service = before + (service - before) / 8
-
     def _scheduled(self, scheduled: Scheduled, began: float) -> None:
         self._waiting.discard(scheduled.key)
         sequence = self._live.get(scheduled.key)
@@ -211,7 +193,7 @@ class Outputs:
         sequence.times.scheduled = max(sequence.times.arrival, began)
         sequence.times.cached_length = scheduled.cached_tokens
         self._observed.queue_seconds.note(sequence.times.scheduled - sequence.times.arrival)
-        self._reused.append(scheduled.cached_tokens / sequence.times.prompt_length)
+        self.recent.note_start(sequence.times)
         from_pool = scheduled.cached_tokens - scheduled.host_tokens
         sequence.log.contents.prefix = PrefixReuse(from_pool, scheduled.host_tokens)
         sequence.log.wake()
@@ -253,17 +235,7 @@ class Outputs:
 
 
 def _waiting(command: AddSequence) -> Waiting:
-    return Waiting(command.priority, command.owner, command.group or command.key, _weight(command))
-
-
-def _weight(command: AddSequence) -> int:
-    """Return the number of sequences that one counts as: the first of a beam search, as all of its beams."""
-    return 1 if command.beams is None else command.beams.num_beams * is_first(command)
-
-
-def is_first(command: AddSequence) -> bool:
-    """True if a sequence is the first of its request, whose prompt the others share."""
-    return command.group in (0, command.key)
+    return Waiting(command.priority, command.owner, command.group or command.key, command.weight)
 
 
 def _tops(output: StepOutput) -> Iterable[Top | None]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from headrace_engine.engine.config.beam_fields import computed_together, has_beams
 from headrace_engine.engine.config.generation import Generation, has_candidates
-from headrace_engine.engine.cores.outputs import is_first
 from headrace_engine.engine.models.model import Model
 from headrace_engine.errors import DeadlineExceeded
 from headrace_engine.ipc.commands import AddSequence
@@ -74,12 +73,12 @@ def forecast(model: Model, work: Work) -> Forecast:
     running = outputs.live - outputs.waiting
     ahead = [each for each in outputs.commands_waiting() if _is_ahead(each, work)]
     missing = running + len(ahead) + work.sequences - batch
-    new = 1 - outputs.best_reuse
+    new = 1 - outputs.recent.best_reuse
     own = max(1, math.floor(work.known * new)) if work.reuses else work.known
     # The wait for a batch slot is the wait for others to end, which includes their prompts.
     prompts = 0 if missing > 0 else _before(ahead, work, new, own, most)
     return Forecast(
-        queue=max(0, missing) * (outputs.mean_service or 0.0) / batch,
+        queue=max(0, missing) * (outputs.recent.mean_service or 0.0) / batch,
         prompt=steps.time_of_all(prompts + own, most),
         generation=(work.generated - 1) * steps.time_of(min(running + work.sequences, batch)),
     )
@@ -102,7 +101,7 @@ def _before(ahead: Iterable[AddSequence], work: Work, new: float, own: int, most
         most: token budget of a step.
     """
     higher = equal = 0
-    for other in filter(is_first, ahead):
+    for other in (each for each in ahead if each.is_first):
         if other.priority > work.priority:
             higher += len(other.prompt)
         else:

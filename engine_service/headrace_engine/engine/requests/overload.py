@@ -111,7 +111,8 @@ def time_to_come_back(model: Model) -> float:
     """Return the expected seconds until a slot is free: the duration of a request divided by the batch size."""
     outputs = model.outputs
     running = max(1, outputs.live - outputs.waiting)
-    seconds = outputs.mean_duration if outputs.mean_service is None else outputs.mean_service
+    recent = outputs.recent
+    seconds = recent.mean_duration if recent.mean_service is None else recent.mean_service
     return min(60.0, max(0.1, seconds / running))
 
 
@@ -128,6 +129,6 @@ def _time_left(model: Model, request: Request, now: float) -> float | None:
     config, sequence = request.accepted.effective_config, request.sequences[0]
     begun, made = sequence.times.first_token, len(sequence.log)
     if config is None or begun is None or made < 2 or now <= begun:
-        return model.outputs.mean_duration
+        return model.outputs.recent.mean_duration
     most = config.max_new_tokens or (config.max_length or 0) - request.accepted.prompt_token_count
     return (most - made) * (now - begun) / (made - 1)

@@ -226,7 +226,7 @@ class TestRefusals:
         assert (one.prompt, one.generation) == pytest.approx((0.1, 1.0))
         assert (four.prompt, four.generation) == pytest.approx((0.1, 4.0))
         assert (one.queue, four.queue) == (0, 0)
-        model.outputs.mean_service = 8.0
+        model.outputs.recent.mean_service = 8.0
         assert forecast(model, Work(known=1, generated=1, sequences=6)).queue == pytest.approx(2 * 8.0 / 4)
 
     async def test_the_time_that_tokenising_took_counts(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
