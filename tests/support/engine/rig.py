@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from headrace_engine.chat_types import Chat
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.engine.engine import Engine
 from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.ipc.commands import AddSequence
 from headrace_engine.model_types import ModelState
-from headrace_engine.request_types import AcceptedRequest, Chat, StartRequest
+from headrace_engine.request_types import AcceptedRequest, StartRequest
 from headrace_engine.result_types import Elements, ReadResult, SequenceView
 
 from support.clocks.clock import FakeClock

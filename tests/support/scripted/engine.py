@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 from zlib import crc32
 
+from headrace_engine.chat_types import Chat
 from headrace_engine.config import ModelFormat, RuntimeConfig
 from headrace_engine.engine.models.kept_models import Replaced
 from headrace_engine.engine.sessions.sessions import Sessions
@@ -16,7 +17,7 @@ from headrace_engine.engine.work.pools import WorkPools
 from headrace_engine.errors import NotFound
 from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.model_types import EffectiveConfig, ModelDescription, ModelState, ModelView, ServerInfo
-from headrace_engine.request_types import AcceptedRequest, Chat, Detokenized, RequestView, StartRequest, Tokenized
+from headrace_engine.request_types import AcceptedRequest, Detokenized, RequestView, StartRequest, Tokenized
 from headrace_engine.result_types import (
     Elements,
     EndRecord,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from headrace_engine.chat_types import Chat
 from headrace_engine.errors import FieldViolation, InvalidArgument
-from headrace_engine.request_types import Chat, ConfigWarning
+from headrace_engine.request_types import ConfigWarning
 
 MAX_SECONDS = 5.0
 """Maximum CPU seconds to render a chat or compile the templates; then SIGPROF ends the process."""

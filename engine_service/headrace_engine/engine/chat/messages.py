@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from headrace_engine.chat_types import Chat, ChatMessage, ToolCall
 from headrace_engine.engine.chat.variants import Arguments, Parts
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.request_types import Chat, ChatMessage, ToolCall
 
 MAX_DEPTH = 100
 """Maximum nesting of lists and objects in JSON of a chat."""

@@ -11,6 +11,7 @@ import signal
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from headrace_engine.chat_types import Chat
 from headrace_engine.engine.chat.frames import (
     MAX_MEMORY,
     MAX_SECONDS,
@@ -21,7 +22,6 @@ from headrace_engine.engine.chat.frames import (
 )
 from headrace_engine.engine.work.side_worker import Ended, SideWorker, half_a_pair
 from headrace_engine.errors import InvalidArgument, Unavailable
-from headrace_engine.request_types import Chat
 
 _log = logging.getLogger(__name__)
 

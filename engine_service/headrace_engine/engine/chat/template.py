@@ -9,13 +9,14 @@ from typing import Any
 
 import jinja2
 
+from headrace_engine.chat_types import Chat
 from headrace_engine.engine.chat.completeness import ChatTexts, Part, left_out
 from headrace_engine.engine.chat.escaping import Shield
 from headrace_engine.engine.chat.messages import template_messages, template_tools, template_variables
 from headrace_engine.engine.chat.sandbox import sandbox
 from headrace_engine.engine.chat.variants import Parts, map_texts
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.request_types import Chat, ConfigWarning
+from headrace_engine.request_types import ConfigWarning
 
 _FINAL = f"\ue002{secrets.randbits(64)}\ue003"
 """Stands where the final message ends while it is rendered to be continued."""

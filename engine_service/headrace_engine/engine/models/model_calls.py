@@ -6,6 +6,7 @@ import secrets
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 
+from headrace_engine.chat_types import Chat
 from headrace_engine.config import Adapter, ModelFormat, RuntimeConfig
 from headrace_engine.engine.config.field_checks import check_ids
 from headrace_engine.engine.config.options import EngineOptions
@@ -21,7 +22,7 @@ from headrace_engine.engine.text.tokenizer_files import TokenizerFiles
 from headrace_engine.engine.work.pools import WorkPools
 from headrace_engine.errors import Unavailable, quoted
 from headrace_engine.model_types import AdapterView, ModelDescription, ModelProgress, ModelView, SerializedModel
-from headrace_engine.request_types import Chat, Detokenized, Tokenized
+from headrace_engine.request_types import Detokenized, Tokenized
 from headrace_engine.stat_types import EngineStat
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
+from headrace_engine.chat_types import NOTHING_KNOWN, Chat, ChatAnswer
 from headrace_engine.engine.config.field_checks import check_ids, is_set, tuple_of
 from headrace_engine.engine.config.generation import Generation, Limits, check_prompt, check_prompt_length, resolve
 from headrace_engine.engine.config.logit_rules import rules_of
@@ -22,7 +23,7 @@ from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.model_types import EffectiveConfig
 from headrace_engine.request_parts import ResponseFormat
-from headrace_engine.request_types import NOTHING_KNOWN, Chat, ChatAnswer, ConfigWarning, ResumedSequence, StartRequest
+from headrace_engine.request_types import ConfigWarning, ResumedSequence, StartRequest
 from headrace_engine.sampling_params import LogitRules
 
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 from headrace_proto.pure.answers.choice import calls_of, opens_thought, thoughts_of
 from headrace_proto.pure.answers.formats import CALLS, THOUGHTS
 
+from headrace_engine.chat_types import AnswerFormat, Chat, ChatAnswer, ToolChoice, ToolChoiceMode
 from headrace_engine.errors import InvalidArgument, quoted
 from headrace_engine.guided.calls.wanted import WantedCalls
 from headrace_engine.models.tokenizer import TokenizerBundle
 from headrace_engine.request_parts import ResponseFormat
-from headrace_engine.request_types import AnswerFormat, Chat, ChatAnswer, ToolChoice, ToolChoiceMode
 
 _CHOICE = "chat.tool_choice"
 

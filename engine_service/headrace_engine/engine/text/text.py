@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from headrace_engine.chat_types import Chat, ChatMessage
 from headrace_engine.engine.chat.renderer import Renderer
 from headrace_engine.engine.config.generation import Generation
 from headrace_engine.engine.config.prompt_size import check_size
@@ -21,7 +22,7 @@ from headrace_engine.engine.work.pool import PoolLimits, WorkPool
 from headrace_engine.engine.work.pools import WorkPools
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.models.tokenizer import TokenizerBundle
-from headrace_engine.request_types import Chat, ChatMessage, ConfigWarning, Detokenized, Tokenized
+from headrace_engine.request_types import ConfigWarning, Detokenized, Tokenized
 
 T = TypeVar("T")
 

@@ -10,20 +10,12 @@ from headrace_proto.v1 import generation_pb2, request_pb2, request_service_pb2
 from headrace_proto.v1.engine_service_pb2 import TokenizeRequest
 from headrace_proto.v1.request_service_pb2 import EmbedInput, EmbedRequest, GenerateRequest, StartRequestRequest
 
+from headrace_engine.chat_types import Chat, ChatMessage, ToolCall, ToolChoice, ToolChoiceMode
 from headrace_engine.engine.config.field_checks import NOT_YET
 from headrace_engine.engine.config.fields import GENERATION
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import GenerationConfig
-from headrace_engine.request_types import (
-    Chat,
-    ChatMessage,
-    Pooling,
-    ResumedSequence,
-    StartRequest,
-    ToolCall,
-    ToolChoice,
-    ToolChoiceMode,
-)
+from headrace_engine.request_types import Pooling, ResumedSequence, StartRequest
 from headrace_engine.service.convert.callers import caller, owner_limits, trace
 from headrace_engine.service.convert.codec import Codec
 from headrace_engine.service.convert.config import GENERATION_CONFIG

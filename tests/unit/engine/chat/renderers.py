@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from headrace_engine.chat_types import Chat, ChatMessage
 from headrace_engine.engine.chat.renderer import Renderer
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.request_types import Chat, ChatMessage
 
 HELLO = Chat((ChatMessage("user", "Hello!"),))
 BOMB = "{% if messages[0].content == 'bomb' %}{{ BOMB }}{% else %}{{ messages[0].content }}{% endif %}"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+from headrace_engine.chat_types import Chat, ChatMessage
 from headrace_engine.engine.chat.escaping import Shield
 from headrace_engine.engine.chat.template import ChatTemplate
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.request_types import Chat, ChatMessage
 
 HELLO = ChatMessage("user", "Hello!")
 TRIMMING = (

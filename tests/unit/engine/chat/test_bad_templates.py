@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from headrace_engine.chat_types import Chat, ChatMessage, ToolCall
 from headrace_engine.engine.chat.escaping import Shield
 from headrace_engine.engine.chat.messages import MAX_DEPTH
 from headrace_engine.engine.chat.template import ChatTemplate
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.request_types import Chat, ChatMessage, ToolCall
 from support.models.tiny_tokenizer import CHAT_TEMPLATE
 from unit.engine.chat.templates import HELLO, PARTS, TRIMMING, refused, render
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from headrace_engine.chat_types import Chat, ChatMessage, ToolCall
 from headrace_engine.engine.chat.escaping import Shield
 from headrace_engine.engine.chat.template import ChatTemplate, Rendered
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.request_types import Chat, ChatMessage, ToolCall
 
 SENT = '{"city": "Bern",  "days": 2}'
 """JSON as no library would write it."""

@@ -8,10 +8,10 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from headrace_engine.chat_types import Chat, ChatMessage, ToolCall
 from headrace_engine.engine.chat.escaping import Shield
 from headrace_engine.engine.chat.template import ChatTemplate
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.request_types import Chat, ChatMessage, ToolCall
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.models.tiny_tokenizer import CHAT_TEMPLATE

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from headrace_engine.chat_types import Chat, ChatMessage, ToolCall
 from headrace_engine.engine.chat.template import ChatTemplate
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.request_types import Chat, ChatMessage, ToolCall
 from support.models.template_corpus import collected, committed
 
 TEMPLATES = committed()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from headrace_engine.chat_types import Chat, ChatMessage, ToolCall
 from headrace_engine.engine.chat.template import MAX_REASON
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.request_types import Chat, ChatMessage, ToolCall
 from support.models.tiny_tokenizer import CHAT_TEMPLATE
 from unit.engine.chat.renderers import BOMB, HELLO, refused, render, renderer
 

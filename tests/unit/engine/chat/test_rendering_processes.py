@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from headrace_engine.chat_types import Chat, ChatMessage
 from headrace_engine.engine.chat import frames as rendering_messages
 from headrace_engine.engine.work import side_process, side_worker
 from headrace_engine.errors import InvalidArgument, Unavailable
-from headrace_engine.request_types import Chat, ChatMessage
 from support.clocks.waiting import wait_until
 from support.engine.rig import NAME, Rig
 from support.logged import logged

@@ -7,9 +7,9 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
+from headrace_engine.chat_types import Chat, ChatMessage
 from headrace_engine.errors import FailedPrecondition, InvalidArgument, NotFound
 from headrace_engine.model_types import ModelState
-from headrace_engine.request_types import Chat, ChatMessage
 from headrace_engine.result_types import FinishReason
 from headrace_engine.stat_types import CoreStat, Counters, EngineStat, PoolStat
 from support.clocks.clock import settle

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from headrace_engine.chat_types import Chat, ChatMessage, ToolChoice, ToolChoiceMode
 from headrace_engine.engine.text.answers import Answers
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.tokenizer import TokenizerBundle, load_tokenizer
-from headrace_engine.request_types import Chat, ChatMessage, ToolChoice, ToolChoiceMode
 from support.models.tiny_models import make_tiny_llama
 
 CHAT = Chat((ChatMessage("user", "Hello"),), tools=('{"function": {"name": "f"}}',), tool_choice=ToolChoice())

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from headrace_engine.chat_types import Chat, ChatMessage
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.models import model as model_module
 from headrace_engine.errors import BadModel, HeadraceError, Internal, InvalidArgument
 from headrace_engine.model_types import ModelState
-from headrace_engine.request_types import Chat, ChatMessage
 from support.engine.rig import NAME, Rig
 from support.models.json_files import read_json, write_json
 from unit.engine.work.test_work_pool import Panic

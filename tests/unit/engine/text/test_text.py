@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from headrace_engine.chat_types import Chat, ChatMessage, ToolCall
 from headrace_engine.engine.text.text import TextProcessor
 from headrace_engine.engine.work.pools import INLINE_SIZE
-from headrace_engine.request_types import Chat, ChatMessage, ToolCall
 from support.models.vocabularies import BOS, EOS, bundle, byte_level, sentencepiece
 from unit.engine.text.texts import LONGEST, refused
 

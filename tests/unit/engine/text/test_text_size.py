@@ -10,13 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from headrace_engine.chat_types import Chat, ChatMessage
 from headrace_engine.engine.chat.renderer import Renderer
 from headrace_engine.engine.config.generation import Generation
 from headrace_engine.engine.text import text as text_module
 from headrace_engine.engine.text.text import MIN_CHAT_CHARACTERS, TextProcessor
 from headrace_engine.engine.work.pools import INLINE_SIZE, LONG_SIZE
 from headrace_engine.generation_config import GenerationConfig
-from headrace_engine.request_types import Chat, ChatMessage
 from headrace_engine.sampling_params import SamplingParams
 from support.clocks.waiting import LIMIT
 from support.models.vocabularies import bundle, byte_level, sentencepiece

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from headrace_engine.chat_types import Chat
 from headrace_engine.engine.text.text import TextProcessor
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.request_types import Chat
 
 LONGEST = 5000
 

@@ -13,6 +13,7 @@ from typing import Any
 import headrace_engine
 import headrace_gateway
 import pytest
+from headrace_engine.chat_types import Chat, ChatMessage
 from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.models.prepare import prepare
 from headrace_engine.engine.text import spellings as spellings_module
@@ -22,7 +23,6 @@ from headrace_engine.engine.work.pools import INLINE_SIZE, LONG_SIZE
 from headrace_engine.errors import BadModel, HeadraceError
 from headrace_engine.model_types import ModelState
 from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
-from headrace_engine.request_types import Chat, ChatMessage
 from headrace_gateway.forwarding.routing import MOVES_ON
 from support.clocks.waiting import LIMIT, wait_until
 from support.engine.held import PREPARE

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from headrace_engine.chat_types import Chat, ChatMessage, ToolCall
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import GenerationConfig
-from headrace_engine.request_types import Chat, ChatMessage, ResumedSequence, StartRequest, ToolCall
+from headrace_engine.request_types import ResumedSequence, StartRequest
 from headrace_engine.result_types import RequestStat
 from headrace_engine.service.convert.prompt import generate_request, start_request, tokenize_prompt
 from headrace_proto.v1 import generation_pb2, request_pb2

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import grpc
 import pytest
+from headrace_engine.chat_types import Chat
 from headrace_engine.config import ModelFormat, RuntimeConfig
 from headrace_engine.model_types import ModelState
-from headrace_engine.request_types import Chat, StartRequest
+from headrace_engine.request_types import StartRequest
 from headrace_proto.v1 import engine_service_pb2, model_service_pb2, request_pb2, request_service_pb2
 from support.clocks.waiting import DEADLINES, happens
 from support.scripted.engine import HANDLE

@@ -6,12 +6,13 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from headrace_engine.chat_types import Chat, ChatMessage
 from headrace_engine.engine.requests import admission
 from headrace_engine.errors import (
     InvalidArgument,
 )
 from headrace_engine.ipc.commands import CoreCommand, EndSequence
-from headrace_engine.request_types import Chat, ChatMessage, ResumedSequence
+from headrace_engine.request_types import ResumedSequence
 from headrace_engine.result_types import FinishReason
 from support.engine.rig import NAME, Rig
 

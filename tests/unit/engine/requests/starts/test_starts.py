@@ -8,12 +8,12 @@ import struct
 from pathlib import Path
 
 import pytest
+from headrace_engine.chat_types import Chat, ChatMessage
 from headrace_engine.errors import (
     ResourceExhausted,
 )
 from headrace_engine.ipc.commands import AddSequence
 from headrace_engine.ipc.frames import encode
-from headrace_engine.request_types import Chat, ChatMessage
 from headrace_engine.result_types import FinishReason
 from support.clocks.clock import settle
 from support.engine.rig import NAME, Rig
