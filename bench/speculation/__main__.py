@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from headrace import Client
-from headrace._values.config_fields import InstallFields
+from headrace.fields import InstallFields
 from support.servers.processes import engine_server
 
 from bench.common.machine import cpu_name

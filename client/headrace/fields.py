@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from headrace._values.config_fields import (
-    GenerationFields,
-    InstallFields,
-    Lease,
-    LogitsProcessor,
-    Seconds,
-    TokenIdLists,
-)
+from headrace._values.field_values import Lease, LogitsProcessor, Seconds, TokenIdLists
+from headrace._values.generation_fields import GenerationFields
+from headrace._values.install_fields import InstallFields
 
 __all__ = [
     "ChatFields", "GenerationFields", "InstallFields", "Lease", "LogitsProcessor", "Seconds", "StartFields",

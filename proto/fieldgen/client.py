@@ -26,20 +26,35 @@ _TYPED = ("Lease", "LogitsProcessor")
 _ARGUMENTS = ("model_name", "model_path")
 """Fields that are separate arguments."""
 
-_KEYWORDS = '''\
-"""The keywords of configs, typed. Made by `make fields` from the wire contract."""
+_MADE = 'Made by `make fields` from the wire contract.'
+_VALUES = '''\
+"""Values of configs with a form of their own. {made}"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Literal, Required, TypedDict
+from typing import Required, TypedDict
 
 Seconds = float | timedelta
 """A time span: seconds, or a timedelta."""
 
 TokenIdLists = Sequence[Sequence[int]]
 '''
+_KEYWORDS = '''\
+"""The keywords of {of}, typed. {made}"""
+
+from __future__ import annotations
+
+{imports}
+'''
+_IMPORTED = {
+    "collections.abc": ("Mapping", "Sequence"),
+    "typing": ("Any", "Literal", "TypedDict"),
+    "headrace._values.field_values": ("Lease", "LogitsProcessor", "Seconds", "TokenIdLists"),
+}
+"""Names that hints of keywords consist of, by the module that they are imported from."""
+
 _SETTERS = '''\
 """The setters of a builder of generation configs. Made by `make fields` from the wire contract."""
 
@@ -49,7 +64,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from headrace._values.builders import ConfigBuilder, Flag, Setter
-from headrace._values.config_fields import Lease, LogitsProcessor, Seconds, TokenIdLists
+from headrace._values.field_values import Lease, LogitsProcessor, Seconds, TokenIdLists
 
 
 class GenerationSetters(ConfigBuilder):
@@ -58,11 +73,35 @@ class GenerationSetters(ConfigBuilder):
 '''
 
 
-def keywords(contract: Contract) -> str:
-    """Return the module `headrace._values.config_fields`."""
-    made = {"GenerationFields": "GenerationConfig", "InstallFields": "RuntimeConfig"}
-    named = {name: name for name in _TYPED} | made
-    return _KEYWORDS + "".join(_typed_dict(contract, name, contract.message(of)) for name, of in named.items())
+def values(contract: Contract) -> str:
+    """Return the module `headrace._values.field_values`."""
+    return _VALUES.format(made=_MADE) + "".join(_typed_dict(contract, name, contract.message(name)) for name in _TYPED)
+
+
+def generation_keywords(contract: Contract) -> str:
+    """Return the module `headrace._values.generation_fields`."""
+    return _keywords(contract, "a request", "GenerationFields", "GenerationConfig")
+
+
+def install_keywords(contract: Contract) -> str:
+    """Return the module `headrace._values.install_fields`."""
+    return _keywords(contract, "an install", "InstallFields", "RuntimeConfig")
+
+
+def _keywords(contract: Contract, of: str, name: str, message: str) -> str:
+    code = _typed_dict(contract, name, contract.message(message))
+    imports = ""
+    for module, names in _IMPORTED.items():
+        used = [each for each in names if re.search(rf"\b{each}\b", _hints(code))]
+        gap = "\n" if module.startswith("headrace") else ""
+        imports += f"{gap}from {module} import {', '.join(used)}\n" if used else ""
+    return _KEYWORDS.format(of=of, made=_MADE, imports=imports.rstrip()) + code
+
+
+def _hints(code: str) -> str:
+    """Return a class without its docstring."""
+    head, _, rest = code.partition('"""')
+    return head + rest.partition('"""')[2]
 
 
 def setters(contract: Contract) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from headrace._values.builders import ConfigBuilder, Flag, Setter
-from headrace._values.config_fields import Lease, LogitsProcessor, Seconds, TokenIdLists
+from headrace._values.field_values import Lease, LogitsProcessor, Seconds, TokenIdLists
 
 
 class GenerationSetters(ConfigBuilder):
