@@ -27,7 +27,8 @@ from headrace_engine.native.cpu import Cpu, Memory, allocations, choose_isa, mac
 from headrace_engine.native.errors import NativeError, NativeUnavailable
 from headrace_engine.native.library import Library, Native, load
 from headrace_engine.native.matrix import ALIGNMENT, Matrix, MatrixRows, PackedMatrix, weight_version
-from headrace_engine.native.program import NO_VALUE, ExpertWeights, Product, Program
+from headrace_engine.native.operands import ExpertWeights, Product
+from headrace_engine.native.program import NO_VALUE, Program
 
 __all__ = [
     "ALIGNMENT",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,30 +14,10 @@ from headrace_engine.native import abi
 from headrace_engine.native.abi import Activations, Batch, Gate, LowRank, Shape, Value
 from headrace_engine.native.cpu import Cpu, Memory
 from headrace_engine.native.matrix import PackedMatrix
+from headrace_engine.native.operands import ExpertWeights, Product, address_of, expert_struct
 
 NO_VALUE = Value()
 """Marks an absent optional input."""
-
-
-@dataclass(frozen=True, slots=True)
-class Product:
-    """One of the products of an x: out = x · weightᵀ + bias, where bias is float32 [outputs]."""
-
-    weight: PackedMatrix
-    out: Value
-    bias: NDArray[np.float32] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ExpertWeights:
-    """One expert of a mixture; biases, if there are some, are float32."""
-
-    gate: PackedMatrix
-    up: PackedMatrix
-    down: PackedMatrix
-    gate_bias: NDArray[np.float32] | None = None
-    up_bias: NDArray[np.float32] | None = None
-    down_bias: NDArray[np.float32] | None = None
 
 
 class Program:
@@ -79,15 +58,15 @@ class Program:
         residual_out: Value = NO_VALUE,
     ) -> None:
         """Record: out is rms_norm(sum) · weight, where sum = x + residual is stored in residual_out, or sum = x."""
-        op = abi.Norm(self._floats(weight, x.width), x, residual, residual_out, out, eps)
+        op = abi.Norm(address_of(weight, x.width), x, residual, residual_out, out, eps)
         self._record("norm", op, weight)
 
     def layer_norm(
         self, weight: NDArray[np.float32], bias: NDArray[np.float32] | None, x: Value, out: Value, eps: float
     ) -> None:
         """Record: out is (x − mean(x)) / √(variance(x) + eps) · weight + bias."""
-        added = None if bias is None else self._floats(bias, x.width)
-        self._record("layer_norm", abi.LayerNorm(self._floats(weight, x.width), added, x, out, eps), (weight, bias))
+        added = None if bias is None else address_of(bias, x.width)
+        self._record("layer_norm", abi.LayerNorm(address_of(weight, x.width), added, x, out, eps), (weight, bias))
 
     def linear(self, x: Value, products: Sequence[Product], activations: Activations = Activations.FULL) -> None:
         """Record up to three products of one x."""
@@ -95,7 +74,7 @@ class Program:
             raise ValueError(f"{len(products)} products; at most 3")
         op = abi.Linear(x=x, count=len(products), activations=activations)
         for number, product in enumerate(products):
-            bias = None if product.bias is None else self._floats(product.bias, product.weight.matrix.outputs)
+            bias = None if product.bias is None else address_of(product.bias, product.weight.matrix.outputs)
             op.projections[number] = abi.Projection(ctypes.addressof(product.weight.struct), bias, product.out)
         self._record("linear", op, list(products))
 
@@ -138,9 +117,9 @@ class Program:
             scales: factors of q by position, [max_positions]; None: no factors.
         """
         half = 0 if tables is None else tables[0].shape[1]
-        cos, sin = (None if tables is None else self._floats(tables[i], self.shape.max_positions, half) for i in (0, 1))
-        q_norm, k_norm = (None if norms is None else self._floats(norms[i], self.shape.head_dim) for i in (0, 1))
-        factors = None if scales is None else self._floats(scales, self.shape.max_positions)
+        cos, sin = (None if tables is None else address_of(tables[i], self.shape.max_positions, half) for i in (0, 1))
+        q_norm, k_norm = (None if norms is None else address_of(norms[i], self.shape.head_dim) for i in (0, 1))
+        factors = None if scales is None else address_of(scales, self.shape.max_positions)
         op = abi.RopeAppend(cos, sin, q_norm, k_norm, factors, q, k, v, q_out, 2 * half, layer, eps)
         self._record("rope_append", op, (tables, norms, scales))
 
@@ -160,7 +139,7 @@ class Program:
         Args:
             sinks: for each head a score beside those of its keys, whose weight no value has, [heads]; None: none.
         """
-        address = None if sinks is None else self._floats(sinks, self.shape.heads)
+        address = None if sinks is None else address_of(sinks, self.shape.heads)
         self._record("attention", abi.Attention(address, q, out, layer, window, scale, soft_cap), sinks)
 
     def gated(self, gate: Value, up: Value, out: Value, activation: Gate = Gate.SILU) -> None:
@@ -189,7 +168,7 @@ class Program:
             normalised: whether the weights of a row's experts are softmax over these, or over all.
             shared: added, times the sigmoid of `score` if there is one.
         """
-        structs = (abi.Expert * len(experts))(*(self._expert(expert) for expert in experts))
+        structs = (abi.Expert * len(experts))(*(expert_struct(expert) for expert in experts))
         op = abi.Experts(
             ctypes.addressof(structs), x, scores, shared, score, out, len(experts), used, normalised, activation,
             activations,
@@ -266,18 +245,3 @@ class Program:
         function = getattr(self._native.handle, f"core_program_{name}")
         self._native.check(name, function(self._program, op), op)
         self._retained.append(retained)
-
-    def _expert(self, expert: ExpertWeights) -> abi.Expert:
-        products = (expert.gate, expert.up, expert.down)
-        biases = [
-            None if bias is None else self._floats(bias, weight.matrix.outputs)
-            for weight, bias in zip(products, (expert.gate_bias, expert.up_bias, expert.down_bias), strict=True)
-        ]
-        return abi.Expert(*(weight.struct for weight in products), *biases)
-
-    @staticmethod
-    def _floats(array: NDArray[np.float32], *shape: int) -> int:
-        """Return the address of contiguous float32 numbers of a shape."""
-        if array.shape != shape or array.dtype != np.float32 or not array.flags.c_contiguous:
-            raise ValueError(f"{array.dtype} {array.shape} where contiguous float32 {shape} is needed")
-        return array.ctypes.data

@@ -1,0 +1,54 @@
+"""Weights and arrays that ops of a program take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace_engine.native import abi
+from headrace_engine.native.abi import Value
+from headrace_engine.native.matrix import PackedMatrix
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """One of the products of an x: out = x · weightᵀ + bias, where bias is float32 [outputs]."""
+
+    weight: PackedMatrix
+    out: Value
+    bias: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertWeights:
+    """One expert of a mixture; biases, if there are some, are float32."""
+
+    gate: PackedMatrix
+    up: PackedMatrix
+    down: PackedMatrix
+    gate_bias: NDArray[np.float32] | None = None
+    up_bias: NDArray[np.float32] | None = None
+    down_bias: NDArray[np.float32] | None = None
+
+
+def expert_struct(expert: ExpertWeights) -> abi.Expert:
+    """Return the struct of an expert, which points to its weights."""
+    products = (expert.gate, expert.up, expert.down)
+    biases = [
+        None if bias is None else address_of(bias, weight.matrix.outputs)
+        for weight, bias in zip(products, (expert.gate_bias, expert.up_bias, expert.down_bias), strict=True)
+    ]
+    return abi.Expert(*(weight.struct for weight in products), *biases)
+
+
+def address_of(array: NDArray[np.float32], *shape: int) -> int:
+    """Return the address of contiguous float32 numbers of a shape.
+
+    Raises:
+        ValueError: the array has another shape or type.
+    """
+    if array.shape != shape or array.dtype != np.float32 or not array.flags.c_contiguous:
+        raise ValueError(f"{array.dtype} {array.shape} where contiguous float32 {shape} is needed")
+    return array.ctypes.data
