@@ -10,16 +10,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 
-from headrace_engine.engine.config.generation import Generation
 from headrace_engine.engine.models.model import Model
 from headrace_engine.engine.models.prepare import Prepared
 from headrace_engine.engine.models.state_errors import core_restarting, starting, why_not_running
 from headrace_engine.engine.requests.awaited_starts import AwaitedStarts
 from headrace_engine.engine.requests.forecast import check_deadline, work_of
 from headrace_engine.engine.requests.overload import Arrival, check_beams, check_queue, time_to_budget
-from headrace_engine.engine.requests.owner_limits import OwnerRoom
+from headrace_engine.engine.requests.owner_limits import OwnerLimitCheck
 from headrace_engine.engine.requests.registry import RequestRegistry
-from headrace_engine.engine.requests.request_size import payload_size
 from headrace_engine.engine.requests.requests import Request
 from headrace_engine.engine.requests.resolution import Resolved, Start, resolve_config, tokenize
 from headrace_engine.engine.requests.resume import check_handover
@@ -28,13 +26,14 @@ from headrace_engine.engine.requests.start_sequences import (
     SequencePlan,
     begin,
     message,
+    need_of,
     new_sequences,
     open_sequences,
     prompt_tops,
 )
 from headrace_engine.engine.results.budget import Need, Reservations
 from headrace_engine.engine.results.pooled_states import PooledStates
-from headrace_engine.engine.results.prompt_log import PromptLog, prompt_log_bytes
+from headrace_engine.engine.results.prompt_log import PromptLog
 from headrace_engine.engine.results.statistics import Clock, SequenceTimes
 from headrace_engine.engine.results.usage import Usage
 from headrace_engine.errors import FailedPrecondition, InvalidArgument, quoted
@@ -149,7 +148,7 @@ class Admission:
         plan = SequencePlan(start.request, generation.effective, resolved.options, openings, resolved.decoding, times)
         tops = prompt_tops(generation, model.effective.vocab_size)
         vector = 0 if start.request.pooling is None else _NUMBER * prepared.files.spec.hidden_size
-        need = _need(plan, generation, length, tops, vector)
+        need = need_of(plan, generation, length, tops, vector)
         self._check_owner(start, need)
         reserved = self._registry.budget.reserve(
             (start.request.owner, model.name),
@@ -160,11 +159,11 @@ class Admission:
         return _Reserved(ahead, plan, tops, reserved)
 
     def _check_owner(self, start: Start, need: Need) -> None:
-        """Refuse a request for which the limits of its owner leave no room."""
+        """Refuse a request beyond the limits of its owner."""
         limits, owner, model = start.request.limits, start.request.owner, start.model
         if limits is not None:
             mine = self._registry.of_owner(owner, model.name)
-            OwnerRoom(limits, self._usage(owner), model, mine, self._clock()).check(need)
+            OwnerLimitCheck(limits, self._usage(owner), model, mine, self._clock()).check(need)
 
     def _enqueue(self, start: Start, resolved: Resolved, reserved: _Reserved) -> AcceptedRequest:
         """Have the core compute the request's sequences, and register it. They own the reservations from then on."""
@@ -214,21 +213,6 @@ class Admission:
             handover=request.handover,
             answer_format=resolved.prompt.answer.format,
         )
-
-
-def _need(plan: SequencePlan, generation: Generation, prompt_length: int, tops: int | None, vector: int) -> Need:
-    """Return the maximum size of a request's results and payload, with the bytes of a pooled vector."""
-    payload = payload_size(generation.effective, prompt_length, generation.max_new, plan.count)
-    need = Need(
-        generation.max_new,
-        plan.count,
-        plan.computed_options,
-        count_field=plan.count_field,
-        payload=payload.bytes + vector,
-        payload_ended=payload.ended_bytes + vector,
-        payload_field=payload.largest,
-    )
-    return need if tops is None else replace(need, prompt_bytes=prompt_log_bytes(prompt_length, tops), prompt_tops=tops)
 
 
 def _check_start(request: StartRequest) -> None:

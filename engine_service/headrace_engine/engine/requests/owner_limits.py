@@ -13,8 +13,8 @@ from headrace_engine.errors import InvalidArgument, ResourceExhausted
 from headrace_engine.request_types import OwnerLimit, OwnerLimits
 
 
-class OwnerRoom:
-    """Decides whether an owner's limits leave room for a request.
+class OwnerLimitCheck:
+    """Checks a request against the limits of its owner.
 
     Args:
         limits: of the owner, with what it uses of other engines.
@@ -31,7 +31,7 @@ class OwnerRoom:
         self._time_left: Callable[[], float] = lambda: time_to_budget(model, requests, now)
 
     def check(self, need: Need) -> None:
-        """Refuse a request for which there is no room.
+        """Refuse a request that would exceed one of them.
 
         Args:
             need: bytes that it may need, and its sequences.

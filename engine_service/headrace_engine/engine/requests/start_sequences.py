@@ -10,10 +10,11 @@ from headrace_engine.engine.config.generation import Generation, has_candidates
 from headrace_engine.engine.formats.frames import Verdict
 from headrace_engine.engine.models.model import Model
 from headrace_engine.engine.models.prepare import Prepared
+from headrace_engine.engine.requests.request_size import payload_size
 from headrace_engine.engine.requests.resume import read_delivered, reason_of_end, resumed_times
 from headrace_engine.engine.results.best_of import BestOf, Candidate
-from headrace_engine.engine.results.budget import PayloadReservation, Reservation, Reservations
-from headrace_engine.engine.results.prompt_log import PromptLog
+from headrace_engine.engine.results.budget import Need, PayloadReservation, Reservation, Reservations
+from headrace_engine.engine.results.prompt_log import PromptLog, prompt_log_bytes
 from headrace_engine.engine.results.result_log import ResultLog
 from headrace_engine.engine.results.sequence import Sequence
 from headrace_engine.engine.results.statistics import SequenceTimes
@@ -132,6 +133,21 @@ class SequencePlan:
     def count_field(self) -> str:
         """Field of the config that sets this number."""
         return "best_of" if self.selects else "n"
+
+
+def need_of(plan: SequencePlan, generation: Generation, prompt_length: int, tops: int | None, vector: int) -> Need:
+    """Return the maximum size of a request's results and payload, with the bytes of a pooled vector."""
+    payload = payload_size(generation.effective, prompt_length, generation.max_new, plan.count)
+    need = Need(
+        generation.max_new,
+        plan.count,
+        plan.computed_options,
+        count_field=plan.count_field,
+        payload=payload.bytes + vector,
+        payload_ended=payload.ended_bytes + vector,
+        payload_field=payload.largest,
+    )
+    return need if tops is None else replace(need, prompt_bytes=prompt_log_bytes(prompt_length, tops), prompt_tops=tops)
 
 
 def new_sequences(model: Model, plan: SequencePlan, prompt: PromptLog | None, reserved: Reservations) -> NewSequences:
