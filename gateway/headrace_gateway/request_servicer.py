@@ -22,6 +22,7 @@ from headrace_gateway.forwarding.calls import LiveCalls
 from headrace_gateway.forwarding.fan_out import together
 from headrace_gateway.forwarding.forward import PROMPT_KEYS, Forward
 from headrace_gateway.forwarding.keys import Keys
+from headrace_gateway.forwarding.model_refusals import unknown_model
 from headrace_gateway.forwarding.owed_releases import OwedReleases
 from headrace_gateway.forwarding.paging import merged_page
 from headrace_gateway.forwarding.processors import names_of
@@ -218,5 +219,5 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
         having = [engine for engine in self._pool.engines if engine.view.may_have(request.model_name)]
         answers = [answer for answer in await together([sync(engine) for engine in having]) if answer is not None]
         if not answers:
-            raise status.unknown_model(request.model_name)
+            raise unknown_model(request.model_name)
         return wire.SyncRequestResponse(requests=[state for answer in answers for state in answer.requests])

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from headrace_proto.server.status import grpc_code
-from headrace_proto.v1 import model_pb2, status_pb2
-from headrace_proto.wire.status import failure, info_of, state_name, status_in
+from headrace_proto.v1 import status_pb2
+from headrace_proto.wire.status import failure, info_of, status_in
 
 RETRY_SECONDS = 1.0
 MAX_NAME = 128
-_FEW = 8
-"""Maximum number of names that a message lists."""
 
 
 class CallError(Exception):
@@ -80,7 +78,8 @@ def retry_info(seconds: float = RETRY_SECONDS) -> status_pb2.RetryInfo:
     return status_pb2.RetryInfo(retry_delay=delay)
 
 
-def _unavailable(reason: str, message: str, **metadata: str) -> CallError:
+def unavailable(reason: str, message: str, **metadata: str) -> CallError:
+    """Build a failure that a retry may not meet."""
     return refusal(grpc.StatusCode.UNAVAILABLE, reason, message, retry_info(), **metadata)
 
 
@@ -109,58 +108,6 @@ def unknown_engine(name: str, known: list[str]) -> CallError:
     return refusal(grpc.StatusCode.NOT_FOUND, "UNKNOWN_ENGINE", message, engine=name)
 
 
-def unknown_model(model_name: str, known: Iterable[str] = ()) -> CallError:
-    """Build UNKNOWN_MODEL: no engine has a model of this name.
-
-    Args:
-        known: names of the models that engines have; the message lists a few.
-    """
-    names = sorted(set(known))
-    some = ", ".join(shorten(name) for name in names[:_FEW]) + (f" and {len(names) - _FEW} more" * (len(names) > _FEW))
-    installed = f" (there are: {some})" if names else ""
-    message = f'no model "{shorten(model_name)}" on any engine{installed}: install it first (InstallModel)'
-    return refusal(grpc.StatusCode.NOT_FOUND, "UNKNOWN_MODEL", message, model_name=model_name)
-
-
-_WAYS = {
-    model_pb2.MODEL_STATE_INSTALLING: "wait until it is INITIAL (WatchModel), then start it (StartModel)",
-    model_pb2.MODEL_STATE_STOPPING: (
-        "it takes no more requests. Wait until it is STOPPED (WatchModel), then start it (StartModel)"
-    ),
-}
-"""Advice by state, if it is not simply to start the model."""
-
-_REPLACE = "Install it again, with another config where that helps (InstallModel)"
-
-
-def model_not_running(model_name: str, state: model_pb2.ModelState, failure: str = "") -> CallError:
-    """Build MODEL_NOT_RUNNING: engines have the model, but it runs on none of them.
-
-    Args:
-        failure: why it failed, if the state is FAILED.
-    """
-    way = _WAYS.get(state, "start it first (StartModel)")
-    if state == model_pb2.MODEL_STATE_FAILED:
-        way = f"{failure.removesuffix('.') or 'it failed'}. {_REPLACE}, then start it (StartModel)"
-    message = f'model "{shorten(model_name)}" is {state_name(state)}: {way}'
-    detail = model_pb2.ModelStateInfo(model_name=model_name, state=state)
-    code = grpc.StatusCode.FAILED_PRECONDITION
-    return refusal(code, "MODEL_NOT_RUNNING", message, detail, model_name=model_name)
-
-
-def model_starting(model_name: str, state: model_pb2.ModelState) -> CallError:
-    """Build MODEL_STARTING: an engine is about to run the model."""
-    way = "it takes requests once it is RUNNING. Try again, or watch it (WatchModel)"
-    message = f'model "{shorten(model_name)}" is {state_name(state)}: {way}'
-    return _unavailable("MODEL_STARTING", message, model_name=model_name)
-
-
-def no_engine(model_name: str, why: str) -> CallError:
-    """Build NO_ENGINE: no engine can take the request now, but one may later."""
-    message = f'no engine runs model "{shorten(model_name)}" now: {why}'
-    return _unavailable("NO_ENGINE", message, model_name=model_name)
-
-
 def engine_unreachable(name: str, *, reached: bool, lost: bool = False) -> CallError:
     """Build ENGINE_UNREACHABLE: the engine does not answer.
 
@@ -173,7 +120,7 @@ def engine_unreachable(name: str, *, reached: bool, lost: bool = False) -> CallE
     if lost:
         still = "are probably lost. They can be handed over to another engine; if it returns, try again"
     message = f'engine "{name}" does not answer; its models and requests {still} in {RETRY_SECONDS:g} s'
-    error = _unavailable("ENGINE_UNREACHABLE", message, engine=name, lost=str(lost).lower())
+    error = unavailable("ENGINE_UNREACHABLE", message, engine=name, lost=str(lost).lower())
     error.reached = reached
     return error
 
@@ -198,15 +145,9 @@ def _cause(error: CallError) -> str:
 
 def draining() -> CallError:
     """Build DRAINING: the gateway is shutting down."""
-    return _unavailable(
+    return unavailable(
         "DRAINING", "this gateway is shutting down and accepts nothing new: use another one, or try again"
     )
-
-
-def draining_engine(model_name: str) -> CallError:
-    """Build DRAINING: the engine that runs the model is shutting down, as it says itself where it is asked."""
-    message = f'the engine that runs model "{shorten(model_name)}" is shutting down, and no other runs it: try again'
-    return _unavailable("DRAINING", message, model_name=model_name)
 
 
 def not_allowed(field: str, why: str) -> CallError:
@@ -217,7 +158,7 @@ def not_allowed(field: str, why: str) -> CallError:
 def silent_session(interval: float, limit: float) -> CallError:
     """Build SESSION_SILENT: a session's client sent nothing for too long."""
     message = f"no message came for {limit:g} s, but a ping is due every {interval:g} s: open a new session"
-    return _unavailable("SESSION_SILENT", message)
+    return unavailable("SESSION_SILENT", message)
 
 
 def full_stream(engine: str, why: str) -> CallError:

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 
 from headrace_proto.v1 import model_pb2
 
-from headrace_gateway import status
 from headrace_gateway.engines.engine import Engine
+from headrace_gateway.forwarding import model_refusals
 from headrace_gateway.forwarding.processors import no_processing, processing
 from headrace_gateway.status import CallError
 
@@ -24,27 +24,29 @@ def no_engine_for(engines: Collection[Engine], model_name: str, processors: Sequ
     if taken and not processing(engines, model_name, processors):
         # An engine that does not run it yet may have them.
         return (
-            status.model_starting(model_name, coming[0]) if coming else no_processing(engines, model_name, processors)
+            model_refusals.model_starting(model_name, coming[0])
+            if coming
+            else no_processing(engines, model_name, processors)
         )
     views = [engine.view.models.get(model_name) for engine in engines if engine.view.reachable]
     present = [view for view in views if view is not None]
     if not any(engine.view.reachable for engine in engines):
-        return status.no_engine(model_name, "no engine answers")
+        return model_refusals.no_engine(model_name, "no engine answers")
     running = [engine.view for engine in engines if engine.view.runs(model_name)]
     if any(view.reachable and view.draining for view in running):
-        return status.draining_engine(model_name)
+        return model_refusals.draining_engine(model_name)
     if running:
-        return status.no_engine(model_name, "the engine that ran it does not answer")
+        return model_refusals.no_engine(model_name, "the engine that ran it does not answer")
     if coming:
-        return status.model_starting(model_name, max(coming, key=_nearness))
+        return model_refusals.model_starting(model_name, max(coming, key=_nearness))
     if present:
         nearest = max(present, key=lambda view: _nearness(view.state))
-        return status.model_not_running(model_name, nearest.state, nearest.failure.message)
+        return model_refusals.model_not_running(model_name, nearest.state, nearest.failure.message)
     if any(model_name in engine.view.models for engine in engines):
-        return status.no_engine(model_name, "the engine that has it does not answer")
+        return model_refusals.no_engine(model_name, "the engine that has it does not answer")
     if any(engine.view.may_have(model_name) for engine in engines if not engine.view.reachable):
-        return status.no_engine(model_name, "an engine that may have it was not reached yet")
-    return status.unknown_model(model_name, (name for engine in engines for name in engine.view.models))
+        return model_refusals.no_engine(model_name, "an engine that may have it was not reached yet")
+    return model_refusals.unknown_model(model_name, (name for engine in engines for name in engine.view.models))
 
 
 _TOWARDS_RUNNING = (

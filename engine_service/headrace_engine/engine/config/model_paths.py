@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from headrace_engine.config import RuntimeConfig
 from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.errors import BadModel, InvalidArgument
 from headrace_engine.models.loaders.hub import is_name
@@ -43,6 +44,19 @@ class ModelLocation:
 
     path: str
     is_hub_name: bool = False
+
+
+def check_paths(config: RuntimeConfig, options: EngineOptions) -> None:
+    """Refuse a config with a path outside the engine's model roots, without accessing any file.
+
+    Raises:
+        InvalidArgument: as `check_path`, naming the field.
+    """
+    check_path(config.model_path, options)
+    if config.draft_model:
+        check_path(config.draft_model, options, "config.draft_model")
+    for index, adapter in enumerate(config.adapters):
+        check_path(adapter.path, options, f"config.adapters[{index}].path")
 
 
 def check_path(path: str, options: EngineOptions, field: str = "config.model_path") -> None:

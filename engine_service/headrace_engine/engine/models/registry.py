@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from headrace_engine.config import Adapter, RuntimeConfig
 from headrace_engine.engine.config.hubs import check_hub
-from headrace_engine.engine.config.model_paths import MEMORY, check_path, resolve_roots
+from headrace_engine.engine.config.model_paths import MEMORY, check_paths, resolve_roots
 from headrace_engine.engine.config.options import EngineOptions
 from headrace_engine.engine.config.runtime import check_config
 from headrace_engine.engine.cores.core_link import CoreLauncher
@@ -99,11 +99,7 @@ class ModelRegistry:
         model = self._models.get(config.model_name)
         if model is None or model.config != config:
             options = self._context_of(config).options
-            check_path(config.model_path, options)
-            if config.draft_model:
-                check_path(config.draft_model, options, "config.draft_model")
-            for index, adapter in enumerate(config.adapters):
-                check_path(adapter.path, options, f"config.adapters[{index}].path")
+            check_paths(config, options)
             check_hub(config.hub, options)
         if model is None or model.state is ModelState.FAILED:
             model = self._add(config)

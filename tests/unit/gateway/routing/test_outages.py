@@ -7,8 +7,8 @@ import pytest
 from headrace_gateway.engines.engine import Engine
 from headrace_gateway.engines.view import EngineView
 from headrace_gateway.forwarding.absence import no_engine_for
+from headrace_gateway.forwarding.model_refusals import unknown_model
 from headrace_gateway.options import EngineAddress
-from headrace_gateway.status import unknown_model
 from headrace_proto.v1 import model_pb2
 from headrace_proto.v1 import request_service_pb2 as wire
 from support.scripted.engine_answers import INITIAL, RUNNING, STOPPED, refuse
