@@ -22,6 +22,11 @@ and the last layer, the mean error of the log-probabilities of a prompt is
     bias     0     0.6    1.3    2.5    5      10     20     40     62
     UINT4    0.39  0.42   0.48   0.51   0.80   0.98   1.09   1.20   1.20
     INT8     0.03  0.02   0.03   0.04   0.06   0.11   0.14   0.25   0.31
+
+Subtracting one constant from all stored keys would leave the weights of attention as they are, but helps only where
+few rotations have the bias: with the mean of the rotated bias (62, UINT4, 512 ids) the error is 0.08 instead of 1.11
+where the slowest quarter of them has it, and 1.15 instead of 1.40 where all have. Adding the bias where keys are read
+would take every reader a second product for each query and key.
 """
 
 _NAME = re.compile(r"layers\.(\d+)\.k_bias")

@@ -2,6 +2,9 @@
 
 The tier decides which copies are needed but does not perform them: `take_copies` hands the pending list to the core,
 which must perform it before the next step writes to the pool. A host block to be read stays reserved until then.
+
+Nothing weighs a copy against computing again: a token of Llama 3.1 8B is 128 KiB, 3 µs of a PCIe 5 bus, and 20 µs of
+products on an H100; one of SmolLM2-135M 0.5 µs and 0.3. On a CPU a copy wins everywhere.
 """
 
 from __future__ import annotations
