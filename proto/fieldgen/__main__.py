@@ -18,6 +18,7 @@ FILES: Mapping[str, Callable[[Contract], str]] = {
     "client/headrace/_values/install_fields.py": client.install_keywords,
     "client/headrace/_values/generation_setters.py": client.setters,
     "client/headrace/_types/engine_stat.py": stats.engine_stat,
+    "proto/headrace_proto/pure/stat_metrics.py": stats.metrics,
     "docs/fields.md": page.page,
 }
 

@@ -41,6 +41,7 @@ class Contract:
             self._comments.update(_comments(file))
         self._options = GetMessageClass(self._pool.FindMessageTypeByName("google.protobuf.FieldOptions"))
         self._rules: Any = self._pool.FindExtensionByName("headrace.v1.rules")
+        self._metric: Any = self._pool.FindExtensionByName("headrace.v1.metric")
 
     def message(self, name: str) -> Any:
         """Return the descriptor of one of our messages."""
@@ -52,8 +53,15 @@ class Contract:
 
     def rules(self, field: Any) -> Any:
         """Return the FieldRules of a field; all unset if it has none."""
+        return self._option(field, self._rules)
+
+    def metric(self, field: Any) -> Any:
+        """Return the Metric of a field; unset if it has none."""
+        return self._option(field, self._metric)
+
+    def _option(self, field: Any, extension: Any) -> Any:
         options: Any = self._options.FromString(field.GetOptions().SerializeToString())
-        return options.Extensions[self._rules]
+        return options.Extensions[extension]
 
     def parts(self, message: Any, leaves: Iterable[str] = ()) -> Iterator[Any]:
         """Return a message's messages and enums, itself last, each after its parts.

@@ -1,11 +1,11 @@
-"""Generates the client's dataclass of statistics."""
+"""Generates the client's dataclass of statistics, and the metrics that servers make of them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from fieldgen.client import python_words, wrapped
-from fieldgen.contract import PYTHON_TYPES, Contract, is_duration
+from fieldgen.contract import PYTHON_TYPES, Contract, first_clause, is_duration
 
 _HEAD = '''\
 """Statistics of engines. Made by `make fields` from the wire contract."""
@@ -27,6 +27,37 @@ class EngineStat:
 
 {fields}
 '''
+
+
+_METRICS = '''\
+"""Names under which statistics of a model are metrics: as the engine tells them itself, and as a gateway tells them.
+
+Made by `make fields` from the wire contract.
+"""
+
+from __future__ import annotations
+
+GAUGES = {{
+{gauge}
+}}
+"""Gauges by name, which has `headrace_` before it: field of EngineStat, and what it says."""
+
+COUNTERS = {{
+{counter}
+}}
+"""Counters by name, since the start of the engine's run; Prometheus' names end with _total."""
+'''
+
+
+def metrics(contract: Contract) -> str:
+    """Return the module `headrace_proto.pure.stat_metrics`."""
+    tables: dict[str, list[str]] = {"gauge": [], "counter": []}
+    for field in contract.message("EngineStat").fields:
+        metric = contract.metric(field)
+        if kind := metric.WhichOneof("kind"):
+            text = first_clause(contract.comment(field))
+            tables[kind].append(f'    "{getattr(metric, kind)}": ("{field.name}", "{text}"),')
+    return _METRICS.format(**{kind: "\n".join(lines) for kind, lines in tables.items()})
 
 
 def engine_stat(contract: Contract) -> str:

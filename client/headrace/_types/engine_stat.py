@@ -16,21 +16,21 @@ class EngineStat:
         state: Its state; all other values are 0 unless it is RUNNING or STOPPING.
         running: Requests in the batch.
         waiting: Requests in the queue.
-        blocks_total: Blocks of the KV pool: the sum of used, cached and free.
+        blocks_total: Blocks of the KV pool; the sum of used, cached and free.
         blocks_used: Blocks used by running requests.
         blocks_cached: Blocks held by the prefix cache alone; evicted when needed.
         blocks_free: Empty blocks.
         tokens_total: Capacity of the KV pool, in tokens.
-        tokens_free: Tokens that new requests can use: cached and free blocks.
+        tokens_free: Tokens that new requests can use; those of cached and free blocks.
         host_blocks_total: Blocks of the host tier.
-        host_blocks_used: Blocks of the host tier in use, for what the KV pool evicted.
+        host_blocks_used: Blocks of the host tier in use; they hold what the KV pool evicted.
         prefix_cache_hit_tokens: Prompt tokens found in the prefix cache.
         prefix_cache_miss_tokens: Prompt tokens looked up and not found.
         prefix_cache_hit_rate: Fraction of looked-up tokens that were found, 0 to 1. None before the first lookup.
         prefix_cache_miss_rate: Fraction of looked-up tokens that were not found, 0 to 1. None before the first lookup.
-        pool_bytes_total: Bytes of device memory reserved for this model.
+        pool_bytes_total: Bytes of device memory reserved for the model.
         pool_bytes_used: Bytes of it in use.
-        prefix_cache_host_hit_tokens: Of the tokens found, those found in the host tier.
+        prefix_cache_host_hit_tokens: Of those found, those found in the host tier.
         generated_tokens: Tokens generated.
         prefilled_tokens: Prompt tokens computed.
         generated_tps: Tokens generated per second, mean of the last 10 s.
@@ -38,7 +38,7 @@ class EngineStat:
         step_time_p50: Median time of a step, last 10 s. None: no step. In ms.
         step_time_p99: 99th percentile of the time of a step, last 10 s. None: no step. In ms.
         batch_size: Mean number of sequences in a step, last 10 s.
-        drafted_tokens: Tokens that were drafted and computed, with speculation.
+        drafted_tokens: Tokens drafted and computed, with speculation.
         accepted_tokens: Of these, tokens that were sampled.
         engine: Name of the engine.
         instance_id: Random id of this run of the engine. If it changes, the logs are gone.

@@ -1,4 +1,7 @@
-"""Names under which statistics of a model are metrics: as the engine tells them itself, and as a gateway tells them."""
+"""Names under which statistics of a model are metrics: as the engine tells them itself, and as a gateway tells them.
+
+Made by `make fields` from the wire contract.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +20,16 @@ GAUGES = {
     "generated_tokens_per_second": ("generated_tps", "Tokens generated per second, mean of the last 10 s."),
     "prefilled_tokens_per_second": ("prefilled_tps", "Prompt tokens computed per second, mean of the last 10 s."),
     "batch_size": ("batch_size", "Mean number of sequences in a step, last 10 s."),
-    "core_epoch": ("core_epoch", "Number of core starts within the engine's run."),
+    "core_epoch": ("core_epoch", "Number of core starts within this instance, from 1."),
 }
 """Gauges by name, which has `headrace_` before it: field of EngineStat, and what it says."""
 
 COUNTERS = {
-    "generated_tokens": ("generated_tokens", "Tokens generated."),
-    "prefilled_tokens": ("prefilled_tokens", "Prompt tokens computed."),
     "prefix_cache_hit_tokens": ("prefix_cache_hit_tokens", "Prompt tokens found in the prefix cache."),
     "prefix_cache_miss_tokens": ("prefix_cache_miss_tokens", "Prompt tokens looked up and not found."),
     "prefix_cache_host_hit_tokens": ("prefix_cache_host_hit_tokens", "Of those found, those found in the host tier."),
+    "generated_tokens": ("generated_tokens", "Tokens generated."),
+    "prefilled_tokens": ("prefilled_tokens", "Prompt tokens computed."),
     "drafted_tokens": ("drafted_tokens", "Tokens drafted and computed, with speculation."),
     "accepted_tokens": ("accepted_tokens", "Of these, tokens that were sampled."),
 }
