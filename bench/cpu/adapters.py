@@ -13,8 +13,8 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -34,6 +34,7 @@ from safetensors.numpy import save_file
 
 from bench.common.machine import cpu_name
 from bench.common.page import ADAPTERS, measurement
+from bench.cpu.loaded import loaded
 
 TURNS = 25
 ROWS = (1, 8, 16)
@@ -65,21 +66,14 @@ def write_adapter(folder: Path, spec: DecoderSpec, seed: int) -> Path:
     return folder
 
 
-@contextmanager
-def opened(model: Path, adapters: int) -> Iterator[CpuRunner]:
+def opened(model: Path, adapters: int) -> AbstractContextManager[CpuRunner]:
     """Return the model with room for adapters, ready to compute."""
     plan = CorePlan(
         path=str(model), format=ModelFormat.GGUF, compute_unit=ComputeUnit.CPU, max_batch=max(ROWS), max_length=512,
         num_blocks=max(ROWS) * _BLOCKS_OF_ROW, block_size=_BLOCK,
         lora_max_num=adapters, lora_max_rank=RANK if adapters else 0,
     )  # fmt: skip
-    runner = CpuRunner(plan)
-    try:
-        runner.load(lambda phase, done, total: None)
-        runner.allocate(runner.size().num_blocks)
-        yield runner
-    finally:
-        runner.close()
+    return loaded(plan)
 
 
 def steps(rows: int, adapters: Sequence[int]) -> list[SequenceStep]:

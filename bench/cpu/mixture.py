@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from statistics import median
 
@@ -30,6 +30,7 @@ from headrace_engine.sampling_params import SamplingParams
 
 from bench.common.machine import cpu_name
 from bench.common.page import MIXTURE, measurement
+from bench.cpu.loaded import loaded
 from bench.kernels.limits import measure
 
 ROUNDS = 3
@@ -107,20 +108,13 @@ def read_bytes(rows: int, kind: str) -> float:
     return codes * _BLOCKS[kind][0] / 32 + LAYERS * EXPERTS * HIDDEN * 4
 
 
-@contextmanager
-def our_runner(path: Path, *, rows: int = 64, length: int = 512, threads: int = 0) -> Iterator[CpuRunner]:
+def our_runner(path: Path, *, rows: int = 64, length: int = 512, threads: int = 0) -> AbstractContextManager[CpuRunner]:
     """Return a model on the cpu backend, for steps of so many rows of one sequence."""
     plan = CorePlan(
         path=str(path), format=ModelFormat.AUTO, compute_unit=ComputeUnit.CPU, max_batch=1, max_length=length,
         max_prefill_tokens=rows, block_size=16, num_blocks=length // 16, num_threads=threads,
     )  # fmt: skip
-    runner = CpuRunner(plan)
-    try:
-        runner.load(lambda phase, done, total: None)
-        runner.allocate(runner.size().num_blocks)
-        yield runner
-    finally:
-        runner.close()
+    return loaded(plan)
 
 
 def our_seconds(runner: CpuRunner, rows: int) -> float:

@@ -196,3 +196,19 @@ class Rig:
         self.preempted += message.preempted
         stat = message.stat
         assert stat.pool.blocks_used + stat.pool.blocks_cached + stat.pool.blocks_free == stat.pool.blocks_total
+
+
+def assert_goes_on(first: Rig, second: Rig, wanted: list[dict[str, Any]]) -> None:
+    """Hand the requests of a rig, in order, to another one with what they have; both end with whole texts."""
+    for key, request in zip(list(first.requests), wanted, strict=True):
+        later = second.add(**{**request, "prompt_logprobs": None}, generated=tuple(first.tokens[key]))
+        assert later == key
+        if key in first.ended:
+            second.end(key)
+    first.run()
+    second.run()
+    first.assert_all_complete()
+    for key in set(second.requests) - set(first.ended):
+        assert second.is_complete(key)
+    for rig in (first, second):
+        rig.assert_idle()

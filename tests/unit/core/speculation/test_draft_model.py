@@ -13,6 +13,7 @@ from headrace_engine.sampling_params import LogitRules, SamplingParams
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.core.draft_runner import DRAFTING, DraftRig
+from support.core.rig import assert_goes_on
 from support.core.simulated import GREEDY
 from unit.core.guides.test_guided import EOS, LETTERS
 from unit.core.speculation.test_drafted_ids import requests
@@ -61,17 +62,7 @@ def test_ids_are_those_without(
     for request in wanted:
         first.add(**request)
     first.steps(steps)
-    for key, request in zip(list(first.requests), wanted, strict=True):
-        second.add(**{**request, "prompt_logprobs": None}, generated=tuple(first.tokens[key]))
-        if key in first.ended:
-            second.end(key)
-    first.run()
-    second.run()
-    first.assert_all_complete()
-    for key in set(second.requests) - set(first.ended):
-        assert second.is_complete(key)
-    for rig in (first, second):
-        rig.assert_idle()
+    assert_goes_on(first, second, wanted)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.core.delayed_runner import DelayedRig
 from support.core.drafter import KnowingDrafter
-from support.core.rig import Rig
+from support.core.rig import Rig, assert_goes_on
 from support.core.simulated import GREEDY, VOCABULARY
 from unit.core.guides.test_guided import EOS, LETTERS, NUMBERS, WORD
 
@@ -75,18 +75,7 @@ def test_ids_are_those_without_drafts(
     for request in wanted:
         add(first, drafter, **request)
     first.steps(steps)
-    for key, request in zip(list(first.requests), wanted, strict=True):
-        later = second.add(**{**request, "prompt_logprobs": None}, generated=tuple(first.tokens[key]))
-        assert later == key
-        if key in first.ended:
-            second.end(key)
-    first.run()
-    second.run()
-    first.assert_all_complete()
-    for key in set(second.requests) - set(first.ended):
-        assert second.is_complete(key)
-    for rig in (first, second):
-        rig.assert_idle()
+    assert_goes_on(first, second, wanted)
 
 
 def test_right_drafts_take_fewer_steps() -> None:
