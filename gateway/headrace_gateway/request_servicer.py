@@ -157,7 +157,7 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
         """Forward the call to the handle's engine, which answers OK even for a handle that it lost.
 
         The answer is OK too for a text that is not a handle, and for an engine that is not in the list (any more). An
-        engine that counts as lost is told when it answers again.
+        engine that counts as lost gets it when it answers again.
         """
         if not self._router.knows(request.handle):
             return wire.ReleaseRequestResponse()

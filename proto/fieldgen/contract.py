@@ -118,8 +118,8 @@ def _comments(file: FileDescriptorProto) -> Iterator[tuple[str, str]]:
         names[_OF_ENUMS, number] = enum.name
     for number, message in enumerate(file.message_type):
         names[_OF_MESSAGES, number] = message.name
-        for place, field in enumerate(message.field):
-            names[_OF_MESSAGES, number, _OF_FIELDS, place] = f"{message.name}.{field.name}"
+        for index, field in enumerate(message.field):
+            names[_OF_MESSAGES, number, _OF_FIELDS, index] = f"{message.name}.{field.name}"
     for location in file.source_code_info.location:
         name = names.get(tuple(location.path))
         if name is not None:

@@ -56,8 +56,8 @@ def _kind(field: Any) -> str:
     inner = unwrapped(field)
     lists = [each for each in {field.full_name: field, inner.full_name: inner}.values() if each.is_repeated]
     kind = _one(inner)
-    for place, _ in enumerate(lists):
-        kind = f"list of {kind.replace('list', 'lists') if place else kind + 's'}"
+    for depth, _ in enumerate(lists):
+        kind = f"list of {kind.replace('list', 'lists') if depth else kind + 's'}"
     return kind
 
 

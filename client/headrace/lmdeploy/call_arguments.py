@@ -39,7 +39,7 @@ _LEFT_OUT = {
     "prompt_logprobs": "use start_request of headrace.Client",
     "enable_tensors_from_model_inference": "use start_request of headrace.Client",
 }
-"""Generation fields whose results a Response has no place for."""
+"""Generation fields whose results a Response does not hold."""
 
 
 def configs_of(gen_config: Any, arguments: Mapping[str, Any], count: int) -> list[GenerationConfig]:

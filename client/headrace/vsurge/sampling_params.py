@@ -54,7 +54,7 @@ class SamplingFields(TypedDict, total=False):
     seed: int | None
 
 
-_NO_PLACE = "a ReturnSample has no place for them: use start_request of headrace.Client"
+_NOT_HELD = "a ReturnSample does not hold them: use start_request of headrace.Client"
 
 
 class SamplingParams(KeywordConfig):
@@ -83,9 +83,9 @@ class SamplingParams(KeywordConfig):
     unmatched: ClassVar[Mapping[str, tuple[tuple[Any, ...], str]]] = {
         "n": ((1,), "repeat the prompt in the list"),
         "best_of": ((1,), "use start_request of headrace.Client"),
-        "logprobs": ((False, 0), _NO_PLACE),
-        "prompt_logprobs": ((0,), _NO_PLACE),
-        "enable_tensors_from_model_inference": ((False,), _NO_PLACE),
+        "logprobs": ((False, 0), _NOT_HELD),
+        "prompt_logprobs": ((0,), _NOT_HELD),
+        "enable_tensors_from_model_inference": ((False,), _NOT_HELD),
         "detokenize": ((True,), "a ReturnSample has both text and token_ids"),
     }
 

@@ -18,11 +18,11 @@ _IDLE_WAIT = 0.005
 
 def load_adapter(runner: Runner, adapter: AdapterPlan) -> str:
     """Read and load an adapter; return why it could not be loaded, or ""."""
-    return _told(lambda: runner.read_adapter(adapter)())
+    return _why_not(lambda: runner.read_adapter(adapter)())
 
 
 class AdapterReads:
-    """Adapters whose files are read in threads, so that steps continue; what was read is then put in its place."""
+    """Adapters whose files are read in threads, so that steps continue, and that are then loaded between two steps."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -48,7 +48,7 @@ class AdapterReads:
         for number, read in list(self._pending.items()):
             if read.done():
                 del self._pending[number]
-                yield number, lambda read=read: _told(lambda: read.result()())  # type: ignore[misc]
+                yield number, lambda read=read: _why_not(lambda: read.result()())  # type: ignore[misc]
 
     def _read(self, adapter: AdapterPlan, read: Future[Callable[[], None]]) -> None:
         try:
@@ -57,7 +57,7 @@ class AdapterReads:
             read.set_exception(error)
 
 
-def _told(load: Callable[[], None]) -> str:
+def _why_not(load: Callable[[], None]) -> str:
     try:
         load()
     except HeadraceError as error:

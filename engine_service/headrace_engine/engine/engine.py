@@ -87,7 +87,7 @@ class Engine(ModelCalls):
         return [self._usage_of(counted.owner) for counted in counts if counted.owner], newest
 
     def watch_cache(self, model_name: str) -> CacheWatch:
-        """Return what tells the blocks in a model's prefix cache, and their changes."""
+        """Return what follows the blocks in a model's prefix cache, and their changes."""
         return CacheWatch(lambda: {name: blocks for name, blocks in self._cached().items() if name == model_name})
 
     async def start(self, declared: Sequence[RuntimeConfig] = ()) -> list[Replaced]:

@@ -164,7 +164,7 @@ class Guide:
         return list(islice(self._forced, most))
 
     def fork(self) -> Guide:
-        """Return a guide at the same place, to be taken over drafted ids; this one stays where it is.
+        """Return a guide of the same text, to be taken over drafted ids; this one stays where it is.
 
         Raises:
             LibraryFailed: the library failed.
@@ -176,7 +176,7 @@ class Guide:
         return other
 
     def branch(self) -> Guide:
-        """Return a guide at the same place, to follow another text that begins alike.
+        """Return a guide of the same text, to follow another one that begins with it.
 
         Raises:
             LibraryFailed: the library failed.

@@ -18,7 +18,7 @@ class WantedText:
     """One text that a beam search has to return.
 
     Attributes:
-        index: its place among the texts, the best first.
+        index: its rank among the texts, from 0 for the best.
         key: key of the sequence that it becomes.
         delivered: ids that were delivered of it earlier, which are not reported again.
     """

@@ -19,7 +19,7 @@ Bytes = NDArray[np.uint8]
 Parts = Sequence[NDArray[Any]]
 
 _AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
-"""For each of eight outputs, the place of its code in a word."""
+"""For each of eight outputs, the index of its code in a word."""
 
 
 class Layout(ABC):
@@ -133,8 +133,8 @@ class Nf4Layout(RowLayout):
         if len(parts) == 2:
             return parts[1][rows]
         groups = parts[1].shape[1]
-        places = rows[:, None] * groups + np.arange(groups)
-        nested: NDArray[Any] = parts[2][parts[1][rows]] * parts[3][places // SCALES_OF_A_SCALE]
+        numbers = rows[:, None] * groups + np.arange(groups)
+        nested: NDArray[Any] = parts[2][parts[1][rows]] * parts[3][numbers // SCALES_OF_A_SCALE]
         return nested
 
     def zeros(self, parts: Parts, rows: NDArray[np.int64], bits: int) -> NDArray[np.int32] | None:

@@ -34,7 +34,7 @@ STARTS = frozenset({"StartRequest", "Generate", "Embed"})
 """Calls that start requests."""
 
 OWNER_LIMITS = "headrace-owner-limits"
-"""Metadata by which engines are told the limits of a start's owner."""
+"""Metadata with the limits of a start's owner, for engines."""
 
 _OF_ENGINES = (("concurrent_requests", "requests"), ("waiting_requests", "waiting"), ("kept_bytes", "bytes"))
 """Limits that engines keep, and what of a Use they limit."""

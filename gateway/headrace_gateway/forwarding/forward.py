@@ -63,7 +63,7 @@ class Forward:
 
     @contextmanager
     def starting(self, request: Any) -> Iterator[None]:
-        """Make a span of a block that starts a request; engines are told of it."""
+        """Make a span of a block that starts a request; engines get its context."""
         attributes = {"headrace.model": request.model_name, "headrace.handover": getattr(request, "handover", 0)}
         if request_id := getattr(request, "request_id", ""):
             attributes["headrace.request_id"] = request_id

@@ -185,7 +185,7 @@ class Router:
 
 
 def _foremost(refusals: Sequence[CallError]) -> CallError | None:
-    """Return what the caller is told where all engines refused: of a load, or of an adapter; None: neither."""
+    """Return the refusal to pass on where all engines refused: of a load, or of an adapter; None: neither."""
     overload = [refusal for refusal in refusals if refusal.reached and refusal.code in _OVERLOAD]
     if overload:
         return min(overload, key=lambda refusal: _OVERLOAD.index(refusal.code))

@@ -1,4 +1,4 @@
-"""Names under which statistics of a model are metrics: as the engine tells them itself, and as a gateway tells them.
+"""Names under which statistics of a model are metrics, of an engine and of a gateway.
 
 Made by `make fields` from the wire contract.
 """

@@ -62,7 +62,7 @@ class CpuAdapters:
         return self._matrices[name].table
 
     def read(self, plan: AdapterPlan) -> Callable[[], None]:
-        """Read an adapter; return what puts it into the place of its number.
+        """Read an adapter; return what loads it under its number.
 
         Raises:
             BadModel: its files have changed, or do not fit.

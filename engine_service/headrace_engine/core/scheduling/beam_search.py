@@ -107,7 +107,7 @@ class BeamSearch:
         return self.plan.num_beams + len({*self.request.eos_ids, *self.request.stop_ids})
 
     def slots(self, member: CoreSequence) -> int:
-        """Return the number of places in the batch that a member takes: the first has those of beams to come."""
+        """Return the number of slots of the batch that a member takes: the first has those of beams to come."""
         return 1 if member is not self.members[0] else self.plan.num_beams - len(self.members) + 1
 
     def drop(self, key: int) -> bool:
@@ -150,7 +150,7 @@ class BeamSearch:
         return [*self.request.prompt, *(_id(token) for token in _tokens(beam.last))]
 
     def result(self, index: int) -> tuple[list[Sampled], FinishReason]:
-        """Return the tokens of a text, by its place, and why it ended; none where there are fewer texts."""
+        """Return the tokens of a text, by its index, and why it ended; none where there are fewer texts."""
         if index >= len(self.texts):
             return [], FinishReason.NO_TOKEN_LEFT
         return _tokens(self.texts[index].last), self.texts[index].reason

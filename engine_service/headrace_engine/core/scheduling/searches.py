@@ -132,4 +132,4 @@ def _branches(search: BeamSearch) -> list[Beam]:
 def _common(texts: list[list[int]]) -> int:
     """Return the number of ids that all texts begin with."""
     first, last = min(texts), max(texts)
-    return next((place for place, pair in enumerate(zip(first, last, strict=True)) if pair[0] != pair[1]), len(first))
+    return next((count for count, pair in enumerate(zip(first, last, strict=True)) if pair[0] != pair[1]), len(first))

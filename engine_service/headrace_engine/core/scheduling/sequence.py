@@ -118,7 +118,7 @@ class Sequence:
 
     @property
     def slots(self) -> int:
-        """Number of places that it takes in the batch."""
+        """Number of slots that it takes in the batch."""
         return 1 if self.search is None else self.search.slots(self)
 
     @property

@@ -22,7 +22,7 @@ class Starter:
     """Moves sequences from the waiting queue to the running ones.
 
     Blocks are held in reserve for every running sequence that can still grow. Without that, a new sequence would cause
-    a preemption within a few steps, possibly its own. A beam search starts with places in the batch for all its beams.
+    a preemption within a few steps, possibly its own. A beam search starts with slots of the batch for all its beams.
 
     Args:
         live: the scheduler's sequences.

@@ -69,8 +69,8 @@ class WaitingQueue:
             held[sequence.request.owner] += sequence.slots
         for _, rank in groupby(ordered, self._rank):
             waiting: dict[str, deque[tuple[int, Sequence]]] = {}
-            for place, sequence in enumerate(rank):
-                waiting.setdefault(sequence.request.owner, deque()).append((place, sequence))
+            for number, sequence in enumerate(rank):
+                waiting.setdefault(sequence.request.owner, deque()).append((number, sequence))
             heads = [(held[owner], own[0][0], owner) for owner, own in waiting.items()]
             heapify(heads)
             while heads:

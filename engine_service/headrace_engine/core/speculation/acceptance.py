@@ -95,4 +95,4 @@ class Checked:
     def chances(self, kind: str, count: int) -> list[float]:
         """Return how likely each of `count` ids of a kind of guess is to be reached and hold."""
         likelihood = self._likelihoods.of(kind)
-        return [likelihood ** (place + 1) for place in range(count)]
+        return [likelihood ** (number + 1) for number in range(count)]

@@ -31,7 +31,7 @@ _TEXT = "text/plain; charset=utf-8"
 
 
 class MetricsServer:
-    """Answers Prometheus over HTTP, in the engine's event loop. What it tells, it tells to everyone who connects.
+    """Answers Prometheus over HTTP, in the engine's event loop. It answers everyone who connects.
 
     Args:
         engine: what is measured.

@@ -1,4 +1,4 @@
-"""What vLLM's service tells of model, server and load."""
+"""What vLLM's service reports of model, server and load."""
 
 from __future__ import annotations
 

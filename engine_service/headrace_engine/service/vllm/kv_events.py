@@ -1,7 +1,7 @@
 """vLLM's events of the prefix cache. They name the ids of blocks, where the cache knows only keys of them.
 
-So the ids of prompts are kept for a while: a block is told once it is stored and its ids are known, and the block
-before it has been told.
+So the ids of prompts are kept for a while: a block is reported once it is stored and its ids are known, and the block
+before it has been reported.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class KvEvents:
         self._told: set[tuple[bytes, bool]] = set()
 
     def batch(self, events: Sequence[CacheEvent]) -> Any:
-        """Return a batch of what is to be told after these events of the cache; None: nothing."""
+        """Return a batch of what is to be reported after these events of the cache; None: nothing."""
         batch = wire.KvEventBatch(timestamp=time.time(), dp_rank=0)
         for event in events:
             self._apply(event, batch)

@@ -140,7 +140,7 @@ class VllmServicer(vllm_engine_pb2_grpc.VllmEngineServicer):
     async def SubscribeKvEvents(self, request: Any, context: Any) -> AsyncIterator[Any]:
         """Send what the prefix cache has, and then its changes, until the client leaves.
 
-        Whoever comes back is told everything again, after a `cleared`, under the numbers after its last one.
+        Whoever comes back is sent everything again, after a `cleared`, under the numbers after its last one.
         """
         if (last := request.start_sequence_number) > _LAST_NUMBER:
             raise InvalidArgument.field("start_sequence_number", f"= {last}; allowed: at most {_LAST_NUMBER}")

@@ -64,13 +64,13 @@ def texts_of(content: str | list[Block], path: str) -> str | list[dict[str, Any]
 def _user(blocks: list[Block], path: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for number, block in enumerate(blocks):
-        place = f"{path}[{number}]"
+        field = f"{path}[{number}]"
         if block.type == "tool_result":
-            found.append(_result(block, place))
+            found.append(_result(block, field))
         elif found and found[-1]["role"] == "user":
-            found[-1]["content"].append(_text(block, place))
+            found[-1]["content"].append(_text(block, field))
         else:
-            found.append({"role": "user", "content": [_text(block, place)]})
+            found.append({"role": "user", "content": [_text(block, field)]})
     return found or [{"role": "user", "content": []}]
 
 
@@ -90,13 +90,13 @@ def _assistant(blocks: list[Block], path: str) -> dict[str, Any]:
     calls: list[dict[str, Any]] = []
     thoughts: list[str] = []
     for number, block in enumerate(blocks):
-        place = f"{path}[{number}]"
+        field = f"{path}[{number}]"
         if block.type == "tool_use":
-            calls.append(_call(block, place))
+            calls.append(_call(block, field))
         elif block.type == "thinking" and block.thinking is not None:
             thoughts.append(block.thinking)
         else:
-            texts.append(_text(block, place))
+            texts.append(_text(block, field))
     found: dict[str, Any] = {"role": "assistant", "content": texts or ("" if calls else [])}
     if calls:
         found["tool_calls"] = calls

@@ -166,5 +166,5 @@ def machine_of(calls: str, thoughts: str, opened: bool, tools: Sequence[Any]) ->
         tools: tools as the request gives them.
     """
     run = CALLS[calls].reads(tools) if calls else all_text
-    parted = thoughts and calls != "harmony"  # Its channels tell thoughts from the rest.
+    parted = thoughts and calls != "harmony"  # Its channels part thoughts from the rest.
     return TextMachine(after_thoughts(THOUGHTS[thoughts], opened, run) if parted else run)

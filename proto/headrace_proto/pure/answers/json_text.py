@@ -128,7 +128,7 @@ class _Extent:
         self.closed = self.ended = False
 
     def scan(self, text: str, at: int) -> int:
-        """Return how far a text belongs to the value, from a place on."""
+        """Return how far a text belongs to the value, from a position on."""
         while at < len(text) and not self.ended:
             before = at
             at = self._in_string(text, at) if self._inside else self._outside(text, at)

@@ -132,7 +132,7 @@ class Reader:
 
 
 def overlap(text: str, begin: int, mark: str) -> int:
-    """Return how many characters at the end of a text, from a place on, may begin a mark."""
+    """Return how many characters at the end of a text, from a position on, may begin a mark."""
     at = max(begin, len(text) - len(mark) + 1)
     while (at := text.find(mark[0], at)) >= 0:
         if mark.startswith(text[at:]):

@@ -127,10 +127,10 @@ class DraftModel:
         The step computes a bounded number of ids, and no two rows write to one block.
         """
         size, behind = self._block_size, len(sequence.ids) - _AT_ONCE
-        place = self._state(sequence).computed // size
+        number = self._state(sequence).computed // size
         whole = (len(sequence.ids) - 1) // size  # From here on, blocks are its own.
-        shared = place < whole and any(
-            other is not sequence and other.blocks[place : place + 1] == sequence.blocks[place : place + 1]
+        shared = number < whole and any(
+            other is not sequence and other.blocks[number : number + 1] == sequence.blocks[number : number + 1]
             for other in others
         )
         return max(behind, whole * size) if shared else behind

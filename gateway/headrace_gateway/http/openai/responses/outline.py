@@ -1,4 +1,4 @@
-"""Makes of an answer's parts the items of a response, and the events that tell of them.
+"""Makes of an answer's parts the items of a response, and the events that report them.
 
 Events are numbered by what the model wrote, so that any reader may go on after any of them, through any gateway: one
 that opens or closes something counts one, and one with a part of a text counts its characters. So numbers have gaps.
