@@ -70,7 +70,13 @@ class ModelCalls(ModelVerbs):
         """
         request = wire.ListAdaptersRequest()
         fill(request, {"model_name": model, "engine_ids": engine_ids})
-        return self._quick_call(f"{MODELS}/ListAdapters", request, wire.ListAdaptersResponse, adapters_of, timeout)
+        return self._quick_call(
+            f"{MODELS}/ListAdapters",
+            request,
+            wire.ListAdaptersResponse,
+            lambda answer: adapters_of(answer.adapters),
+            timeout,
+        )
 
     def watch_model(self, name: str = "", *, engine_ids: Sequence[str] = ()) -> MessageIterator[ModelInfo]:
         """Iterate over states and progress of a model as they change, starting with the current ones.

@@ -162,7 +162,13 @@ class ModelVerbs(ServerCalls):
         """
         request = wire.LoadAdapterRequest()
         fill(request, {"model_name": model, "name": name, "path": path, "engine_ids": engine_ids})
-        return self._call(f"{MODELS}/LoadAdapter", request, wire.LoadAdapterResponse, adapters_of, timeout)
+        return self._call(
+            f"{MODELS}/LoadAdapter",
+            request,
+            wire.LoadAdapterResponse,
+            lambda answer: adapters_of(answer.engines),
+            timeout,
+        )
 
     def unload_adapter(
         self, model: str, name: str, *, engine_ids: Sequence[str] = (), timeout: float | None = None
@@ -184,7 +190,13 @@ class ModelVerbs(ServerCalls):
         """
         request = wire.UnloadAdapterRequest()
         fill(request, {"model_name": model, "name": name, "engine_ids": engine_ids})
-        return self._call(f"{MODELS}/UnloadAdapter", request, wire.UnloadAdapterResponse, adapters_of, timeout)
+        return self._call(
+            f"{MODELS}/UnloadAdapter",
+            request,
+            wire.UnloadAdapterResponse,
+            lambda answer: adapters_of(answer.engines),
+            timeout,
+        )
 
     def _change(
         self, request: Any, answer: Any, name: str, engine_ids: Sequence[str], *, no_wait: bool, timeout: float | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import fields
-from typing import Any
+from typing import Any, Protocol
 
 from google.protobuf.message import Message
 from headrace_proto.v1 import engine_service_pb2, generation_pb2, model_pb2, model_service_pb2, runtime_pb2, stat_pb2
@@ -23,13 +23,15 @@ def state_of(number: int) -> ModelState:
     return ModelState.__members__.get(enum_name(model_pb2.ModelState.DESCRIPTOR, number), ModelState.UNKNOWN)
 
 
-def engines_of(
-    answer: model_service_pb2.InstallModelResponse
-    | model_service_pb2.StartModelResponse
-    | model_service_pb2.StopModelResponse
-    | model_service_pb2.ReleaseModelResponse
-    | model_service_pb2.GetModelResponse,
-) -> list[model_types.ModelInfo]:
+class OnEngines(Protocol):
+    """An answer with a model on each engine."""
+
+    @property
+    def engines(self) -> Iterable[model_pb2.ModelInfo]:
+        """The entries."""
+
+
+def engines_of(answer: OnEngines) -> list[model_types.ModelInfo]:
     """Return a model on each engine."""
     return models_of(answer.engines)
 
@@ -54,14 +56,9 @@ def model_of(info: model_pb2.ModelInfo) -> model_types.ModelInfo:
     )
 
 
-def adapters_of(
-    answer: model_service_pb2.LoadAdapterResponse
-    | model_service_pb2.UnloadAdapterResponse
-    | model_service_pb2.ListAdaptersResponse,
-) -> list[model_types.AdapterInfo]:
+def adapters_of(adapters: Iterable[model_pb2.AdapterInfo]) -> list[model_types.AdapterInfo]:
     """Return adapters on engines."""
-    found = answer.adapters if isinstance(answer, model_service_pb2.ListAdaptersResponse) else answer.engines
-    return [_adapter_of(one) for one in found]
+    return [_adapter_of(one) for one in adapters]
 
 
 def _adapter_of(info: model_pb2.AdapterInfo) -> model_types.AdapterInfo:
