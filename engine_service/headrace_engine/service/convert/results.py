@@ -10,7 +10,7 @@ from headrace_proto.v1.engine_service_pb2 import SERVER_ROLE_ENGINE, GetServerIn
 from headrace_proto.v1.request_service_pb2 import GeneratedElementsRequest, GeneratedElementsResponse, GenerateResponse
 from headrace_proto.v1.session_pb2 import RowDetails
 
-from headrace_engine import model_types, request_types, result_types
+from headrace_engine import chat_types, model_types, request_types, result_types
 from headrace_engine.service.convert.codec import Codec, Pair, enum_pair
 from headrace_engine.service.convert.config import GENERATION_CONFIG, RUNTIME_CONFIG
 from headrace_engine.service.convert.status import fill_status, to_error
@@ -33,7 +33,7 @@ PREFIX_REUSE = Codec(result_types.PrefixReuse, request_pb2.PrefixReuse)
 REQUEST_STAT = Codec(result_types.RequestStat, stat_pb2.RequestStatInfo)
 END_RECORD = Codec(result_types.EndRecord, request_pb2.EndRecord, STOP_MATCH, REQUEST_STAT, error=_ERROR)
 SEQUENCE = Codec(result_types.SequenceView, request_pb2.SequenceInfo, END_RECORD, REQUEST_STAT, PREFIX_REUSE)
-ANSWER_FORMAT = Codec(request_types.AnswerFormat, request_pb2.AnswerFormat)
+ANSWER_FORMAT = Codec(chat_types.AnswerFormat, request_pb2.AnswerFormat)
 ACCEPTED = Codec(request_types.AcceptedRequest, request_pb2.AcceptedRequest, GENERATION_CONFIG, WARNING, ANSWER_FORMAT)
 REQUEST = Codec(request_types.RequestView, request_pb2.RequestState, ACCEPTED, SEQUENCE)
 ENGINE_STAT = Codec(EngineStat, stat_pb2.EngineStat, flat=("pool", "counters", "rates"))
