@@ -26,7 +26,7 @@ _TYPED = ("Lease", "LogitsProcessor")
 _ARGUMENTS = ("model_name", "model_path")
 """Fields that are separate arguments."""
 
-_MADE = 'Made by `make fields` from the wire contract.'
+_MADE = "Made by `make fields` from the wire contract."
 _VALUES = '''\
 """Values of configs with a form of their own. {made}"""
 
