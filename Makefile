@@ -24,7 +24,7 @@ PYTEST := $(BIN)/pytest
 PARTS := unit native conformance e2e packaging
 FORMATTED := $(shell git ls-files 'csrc/*.h' 'csrc/*.cpp' 'csrc/*.cu' 'tests/native/*.cpp' 2>/dev/null)
 
-.PHONY: help run test check format proto-baseline native soak fields folders model-configs models images compose-test bench-service bench-streams bench-scheduling bench-accuracy bench-prefix bench-flood bench-routing bench-startup bench-vocabularies bench-cpu bench-soak cuda-all gpu-bench gpu-check clean $(addprefix test-,$(PARTS))
+.PHONY: help run test check format proto-baseline native soak fields folders docs model-configs models images compose-test bench-service bench-streams bench-scheduling bench-accuracy bench-prefix bench-flood bench-routing bench-startup bench-vocabularies bench-cpu bench-soak cuda-all gpu-bench gpu-check clean $(addprefix test-,$(PARTS))
 
 help:  ## list the tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -122,7 +122,7 @@ gpu-check:  ## test and measure the kernels on a CUDA card, with only torch, cup
 check: $(VENV)/.tests  ## lint, formats, types, import rules, the wire contract
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy proto/headrace_proto proto/fieldgen client/headrace gateway/headrace_gateway engine_service/headrace_engine csrc/*.py deploy/*.py bench
+	$(BIN)/mypy proto/headrace_proto proto/fieldgen client/headrace gateway/headrace_gateway engine_service/headrace_engine csrc/*.py deploy/*.py deploy/reference bench
 	$(BIN)/lint-imports
 	$(BIN)/hadolint deploy/*.Dockerfile
 	cd proto && ../$(BIN)/buf lint && ../$(BIN)/buf format --diff --exit-code && ../$(BIN)/buf breaking --against baseline.binpb
@@ -142,8 +142,11 @@ folders:  ## write the table of folders in ARCHITECTURE.md
 model-configs: $(VENV)/.tests  ## write what becomes of the configs of published models into docs/model-configs.md
 	PYTHONPATH=tests $(BIN)/python -m support.models.real_configs
 
+docs: $(VENV)/.tests  ## make the reference of the Python client in build/docs, and that of HTTP in docs/api/http.md
+	@PYTHONPATH=deploy $(BIN)/python -m reference build/docs
+
 proto-baseline:  ## accept the wire contract as it stands as the one that later changes must not break
-	cd proto && ../$(BIN)/buf build -o baseline.binpb
+	cd proto && ../$(BIN)/buf build --exclude-source-info -o baseline.binpb
 
 clean:  ## remove the virtual environment and everything built
 	rm -rf $(VENV) build proto/headrace_proto/v1 $(ABI)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Mapping
 
-from fieldgen import client, engine, page, stats
+from fieldgen import client, engine, page, reference, stats
 from fieldgen.contract import PROTO, TOOLS, Contract
 
 ROOT = PROTO.parent
@@ -20,6 +20,7 @@ FILES: Mapping[str, Callable[[Contract], str]] = {
     "client/headrace/_types/engine_stat.py": stats.engine_stat,
     "proto/headrace_proto/pure/stat_metrics.py": stats.metrics,
     "docs/fields.md": page.page,
+    "docs/api/grpc.md": reference.page,
 }
 
 

@@ -23,8 +23,14 @@ PYTHON_TYPES = {
 PROTO = Path(__file__).parents[1]
 TOOLS = Path(sys.executable).parent
 _DURATION = "google.protobuf.Duration"
-_OF_MESSAGES, _OF_ENUMS, _OF_FIELDS = 4, 5, 2
-"""Field numbers of FileDescriptorProto and DescriptorProto, which make up the paths of comments."""
+_PARTS = {"message_type": 4, "enum_type": 5, "service": 6}
+"""What has comments in a file: names and numbers of the fields of FileDescriptorProto, which begin their paths."""
+
+_MEMBERS = {"message_type": "field", "enum_type": "value", "service": "method"}
+"""Names of the fields of their descriptors that hold members."""
+
+_OF_MEMBERS, _OF_MESSAGES = 2, 3
+"""Numbers of these fields, and of that with messages within a message."""
 
 
 class Contract:
@@ -36,6 +42,7 @@ class Contract:
         files = FileDescriptorSet.FromString(image)
         self._pool = DescriptorPool()
         self._comments: dict[str, str] = {}
+        self._files = [file.name for file in files.file if file.package == "headrace.v1"]
         for file in files.file:
             self._pool.AddSerializedFile(file.SerializeToString())
             self._comments.update(_comments(file))
@@ -47,9 +54,18 @@ class Contract:
         """Return the descriptor of one of our messages."""
         return self._pool.FindMessageTypeByName(f"headrace.v1.{name}")
 
+    @property
+    def files(self) -> list[Any]:
+        """The descriptors of our files."""
+        return [self._pool.FindFileByName(name) for name in self._files]
+
     def comment(self, described: Any) -> str:
-        """Return the comment above a message, enum or field, as one line."""
+        """Return the comment above a message, enum, service or a member of one, as one line."""
         return self._comments[described.full_name]
+
+    def value_comment(self, value: Any) -> str:
+        """Return the comment above a value of an enum, as one line."""
+        return self._comments[f"{value.type.full_name}.{value.name}"]
 
     def rules(self, field: Any) -> Any:
         """Return the FieldRules of a field; all unset if it has none."""
@@ -114,13 +130,19 @@ def enum_names(enum: Any) -> list[str]:
 
 def _comments(file: FileDescriptorProto) -> Iterator[tuple[str, str]]:
     names: dict[tuple[int, ...], str] = {}
-    for number, enum in enumerate(file.enum_type):
-        names[_OF_ENUMS, number] = enum.name
-    for number, message in enumerate(file.message_type):
-        names[_OF_MESSAGES, number] = message.name
-        for index, field in enumerate(message.field):
-            names[_OF_MESSAGES, number, _OF_FIELDS, index] = f"{message.name}.{field.name}"
+    for part, number in _PARTS.items():
+        for index, described in enumerate(getattr(file, part)):
+            names |= dict(_named(described, described.name, (number, index), part))
     for location in file.source_code_info.location:
         name = names.get(tuple(location.path))
         if name is not None:
             yield f"{file.package}.{name}", " ".join(location.leading_comments.split())
+
+
+def _named(described: Any, name: str, path: tuple[int, ...], part: str) -> Iterator[tuple[tuple[int, ...], str]]:
+    """Yield the paths and names of what has comments in a descriptor, itself first."""
+    yield path, name
+    for index, member in enumerate(getattr(described, _MEMBERS[part])):
+        yield (*path, _OF_MEMBERS, index), f"{name}.{member.name}"
+    for index, inner in enumerate(described.nested_type if part == "message_type" else ()):
+        yield from _named(inner, f"{name}.{inner.name}", (*path, _OF_MESSAGES, index), part)

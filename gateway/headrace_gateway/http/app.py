@@ -99,6 +99,8 @@ _OWN = (
     Operation("/healthz", "get", "200 while the gateway runs."),
     Operation("/readyz", "get", "200 while an engine serves a model."),
 )
+OPERATIONS = (*_OPENAI, *_ANTHROPIC, *_OWN)
+"""What is described of HTTP."""
 
 
 def application(clients: Clients, generations: Generations, calls: LiveCalls, access: Access, probes: Probes) -> Any:
@@ -144,7 +146,7 @@ def application(clients: Clients, generations: Generations, calls: LiveCalls, ac
     routes += [
         Route("/healthz", probes.alive, methods=["GET"]),
         Route("/readyz", probes.ready, methods=["GET"]),
-        Route("/openapi.json", endpoint(OpenApi((*_OPENAI, *_ANTHROPIC, *_OWN))), methods=["GET"]),
+        Route("/openapi.json", endpoint(OpenApi(OPERATIONS)), methods=["GET"]),
     ]
     routes += console_routes()
     return Router(routes, redirect_slashes=False, default=endpoint(_nothing))
