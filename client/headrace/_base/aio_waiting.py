@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ class Signal:
 
     def __init__(self) -> None:
         self._waiting: set[asyncio.Future[None]] = set()
+        self._listeners: list[Callable[[], None]] = []
 
     async def wait(self) -> None:
         """Wait for the next `notify_all`."""
@@ -27,11 +28,22 @@ class Signal:
         finally:
             self._waiting.discard(news)
 
+    @contextlib.contextmanager
+    def calling(self, listener: Callable[[], None]) -> Iterator[None]:
+        """Call a function with each `notify_all` within this context, before that returns. It must not raise."""
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
+
     def notify_all(self) -> None:
         """Wake all tasks that wait now."""
         for news in self._waiting:
             if not news.done():
                 news.set_result(None)
+        for listener in self._listeners:
+            listener()
 
     def __enter__(self) -> None:
         pass

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+
+from headrace_proto.pure.faults import is_fault
 
 from headrace import types
 from headrace._base.aio_waiting import AsyncClock, HomeLoop, Signal
@@ -50,4 +53,56 @@ class AsyncFeed(BaseFeed):
                 await asyncio.sleep(0)
             while self._unanswered(deadline):
                 await self._clock.wait(self.changed, self._patience(deadline))
-            return self._take()
+            return self.take()
+
+    async def pass_on(self, take: Callable[[types.GeneratedElements], bool]) -> bool:
+        """Give all that is unread to a function, now and whenever something arrives, as `AsyncResultQueue.pass_on`."""
+        self._home.enter()
+        passing = _Passing(self, take)
+        with self.reader.reading(), self.changed.calling(passing.go_on):
+            self._begin()
+            passing.go_on()
+            await passing.over
+        if passing.error is not None:
+            raise passing.error
+        return passing.ended
+
+
+class _Passing:
+    """A read that gives on what arrives, in the task that brings it: to wake one for each token would cost more.
+
+    Args:
+        feed: what is read.
+        take: takes elements, and returns whether it takes more.
+
+    Attributes:
+        over: done once nothing more is given on.
+        ended: the sequence has ended.
+        error: what reading it, or `take`, raised.
+    """
+
+    def __init__(self, feed: AsyncFeed, take: Callable[[types.GeneratedElements], bool]) -> None:
+        self.over = asyncio.get_running_loop().create_future()
+        self.ended = False
+        self.error: BaseException | None = None
+        self._feed, self._take = feed, take
+        self._busy = False
+
+    def go_on(self) -> None:
+        """Give on what is unread. Does nothing while it is being called: what is taken changes the reader too."""
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while self._feed.reader.ready and not self.over.done():
+                elements = self._feed.take()
+                self.ended = elements is None
+                if elements is None or not self._take(elements):
+                    self.over.set_result(None)
+        except BaseException as error:
+            if not is_fault(error):
+                raise
+            self.error = error
+            self.over.set_result(None)
+        finally:
+            self._busy = False

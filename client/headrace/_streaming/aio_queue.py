@@ -70,6 +70,25 @@ class AsyncResultQueue(BaseQueue):
         """
         return await self._read(0.0)
 
+    async def pass_on(self, take: Callable[[types.GeneratedElements], bool]) -> bool:
+        """Call a function with all unread tokens as one element, now and whenever more arrive, until the end.
+
+        For programs that relay many sequences: the function is called by the task that receives the tokens, so that no
+        other has to be woken for each of them. It must not block. A cancelled call consumes nothing more.
+
+        Args:
+            take: takes an element, and returns whether it takes more.
+
+        Returns:
+            True once the sequence has ended and all was taken; False after `take` returned False.
+
+        Raises:
+            HeadraceError: as `Get()`.
+            Exception: what `take` raised.
+        """
+        check_process(self._process)
+        return await self._feed.pass_on(take)
+
     async def RequestStatInfo(self) -> types.RequestStat:
         """Return the sequence's statistics, as `ResultQueue.RequestStatInfo`.
 

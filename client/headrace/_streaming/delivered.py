@@ -38,7 +38,7 @@ class Delivered:
 
     def add(self, ids: Iterable[int]) -> None:
         """Keep ids that have arrived."""
-        if not self._seen.HasField("first_token_time"):
+        if not self._ids:
             self.began()
             self._mark(self._seen.first_token_time)
         self._ids.extend(ids)

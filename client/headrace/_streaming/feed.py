@@ -67,7 +67,7 @@ class BaseFeed:
         self.adrift: Callable[[], None] = _nothing
         self._news = news
 
-    # A read calls `_begin`, waits while `_unanswered`, and calls `_take`.
+    # A read calls `_begin`, waits while `_unanswered`, and calls `take`.
 
     def _begin(self) -> None:
         if self.reader.end is not None:
@@ -81,7 +81,8 @@ class BaseFeed:
     def _patience(self, deadline: Deadline) -> float | None:
         return None if self.reader.fetching else deadline.left()
 
-    def _take(self) -> types.GeneratedElements | None:
+    def take(self) -> types.GeneratedElements | None:
+        """Return all that is unread and has arrived; None if there is nothing. Raises as `ReadableSequence.take`."""
         try:
             return self.reader.take()
         finally:
@@ -200,7 +201,7 @@ class Feed(BaseFeed):
             self._begin()
             if not self.reader.ready:
                 self._wait(Deadline(self._clock, seconds))
-            return self._take()
+            return self.take()
 
     def _wait(self, deadline: Deadline) -> None:
         while self._unanswered(deadline):

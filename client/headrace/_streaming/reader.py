@@ -130,7 +130,7 @@ class SequenceReader(ReadableSequence):
     @property
     def adrift(self) -> bool:
         """True if the engine is lost, or drained and read to its end, and another one has to continue the sequence."""
-        return self._delivered is not None and not self.over and self._delivered.adrift(self.position)
+        return self._delivered is not None and self._delivered.adrift(self.position) and not self.over
 
     @property
     def loss(self) -> HeadraceError | None:

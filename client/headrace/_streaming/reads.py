@@ -99,7 +99,7 @@ class ReadableSequence(Arrived):
     @property
     def ready(self) -> bool:
         """True if a read need not wait before `take`."""
-        return self.over or self._interruption is not None or (self.end is None and bool(self._parts))
+        return (self.end is None and bool(self._parts)) or self.over or self._interruption is not None
 
     @property
     def fetching(self) -> bool:

@@ -150,7 +150,11 @@ class ClientSession:
             # A channel that is unknown was detached while the message was in transit.
             if (subscription := self._by_channel.get(channel)) is not None:
                 touched[subscription] = None
-                self._take(subscription, take, fact)
+                try:
+                    take(subscription, fact)
+                except HeadraceError as damage:
+                    subscription.fail(damage)
+                    self.remove(subscription)
         for error in message.errors:
             if (subscription := self._by_channel.pop(error.channel, None)) is not None:
                 touched[subscription] = None
@@ -204,13 +208,6 @@ class ClientSession:
         for subscription in due:
             del self._refused[subscription]
             self._attach(subscription)
-
-    def _take(self, subscription: Subscription, take: Take, fact: Any) -> None:
-        try:
-            take(subscription, fact)
-        except HeadraceError as damage:
-            subscription.fail(damage)
-            self.remove(subscription)
 
     def _refuse(self, subscription: Subscription, error: session_pb2.HandleError) -> None:
         self._moved.pop(subscription, None)

@@ -29,7 +29,8 @@ _STATUS = {
     request_pb2.GENERATE_STATUS_INTERRUPTED: types.GenerateStatus.GenerateInterrupted,
     request_pb2.GENERATE_STATUS_INTERNAL_ERROR: types.GenerateStatus.InternalError,
 }
-_NO_REUSE = request_pb2.PrefixReuse()
+
+_NO_REUSE = (0, 0, 0)
 
 
 def status_of(number: int) -> types.GenerateStatus:
@@ -76,15 +77,12 @@ def merge_elements(parts: Sequence[Part], position: int, tail: str = "", prefix:
         tail: text after that of all ids.
         prefix: prefix-cache use of the prompt (PrefixReuse); None: unknown, returned as 0.
     """
-    reuse = prefix if prefix is not None else _NO_REUSE
-    elements = types.GeneratedElements(
-        ids_from_generate=[*chain.from_iterable([part.ids for part in parts])],
-        text="".join([part.text for part in parts]) + tail,
-        prefix_cache_len=reuse.prefix_cache_len,
-        prefix_len_gpu=reuse.prefix_len_gpu,
-        prefix_len_cpu=reuse.prefix_len_cpu,
-        position=position,
-    )
+    reuse = _NO_REUSE if prefix is None else (prefix.prefix_cache_len, prefix.prefix_len_gpu, prefix.prefix_len_cpu)
+    # Almost every read of a stream finds one part, and to pass lists is quicker than to have them made.
+    one = len(parts) == 1
+    ids = parts[0].ids if one else [*chain.from_iterable([part.ids for part in parts])]
+    text = (parts[0].text if one else "".join([part.text for part in parts])) + tail
+    elements = types.GeneratedElements(ids, text, [], [], [], reuse[0], reuse[1], reuse[2], position)
     rich = [part.details for part in parts if part.details is not None]
     if not rich:
         return elements

@@ -29,7 +29,7 @@ from headrace_gateway.http.openai.responses.request import ResponseRequest
 from headrace_gateway.http.openai.responses.routes import Deleted, Responses
 from headrace_gateway.http.openapi import OpenApi, Operation
 from headrace_gateway.http.probes import Probes
-from headrace_gateway.http.rpc import Rpc, RpcErrors, path_of, unary_methods
+from headrace_gateway.http.rpc.calls import Rpc, RpcErrors, path_of, unary_methods
 
 _OPENAI = (
     Operation(

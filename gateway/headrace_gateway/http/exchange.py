@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -14,12 +14,24 @@ from starlette.requests import Request
 from headrace_gateway.http.bodies import Bodies, read_object, struct_of, without_effect
 from headrace_gateway.http.callers import Caller
 from headrace_gateway.http.failures import Failure
+from headrace_gateway.http.protocol import CONNECTION, BoundedProtocol
+from headrace_gateway.http.templates import event_of
 
 T = TypeVar("T", bound=msgspec.Struct)
 A = TypeVar("A")
 R = TypeVar("R")
+E = TypeVar("E")
+E_co = TypeVar("E_co", covariant=True)
 
 Send = Callable[[Any], Awaitable[None]]
+
+
+class Passing(Protocol[E_co]):
+    """Gives on what arrives."""
+
+    async def pass_on(self, take: Callable[[E_co], bool]) -> bool:
+        """As `AsyncResultQueue.pass_on`."""
+
 
 _encoder = msgspec.json.Encoder()
 
@@ -45,6 +57,7 @@ class Exchange:
         self.request, self.caller = request, caller
         self.begun = self.streams = self.left = False
         self._send, self._bodies = send, bodies
+        self._silent = request.method == "HEAD"
 
     async def body(self) -> dict[str, Any]:
         """Return the body. Raises Failure as `read_object`."""
@@ -96,7 +109,7 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": content})
 
     async def begin_events(self, headers: Mapping[str, str] | None = None) -> None:
-        """Begin a stream of events."""
+        """Begin a stream of events. They are written to the connection itself, each when it is there."""
         more = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
         self.streams = True
         fixed = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
@@ -104,14 +117,43 @@ class Exchange:
 
     async def event(self, content: Any, name: str = "") -> None:
         """Send one event, with JSON encoded from a struct."""
-        head = f"event: {name}\ndata: ".encode() if name else b"data: "
-        await self._send(
-            {"type": "http.response.body", "body": b"%b%b\n\n" % (head, _encoder.encode(content)), "more_body": True}
-        )
+        await self.send(event_of(content, name))
+
+    async def send(self, events: bytes) -> None:
+        """Send encoded events, once the caller has read enough of those before."""
+        if self._connection.full:
+            await self._connection.drained()
+        if not self._silent:
+            self._connection.write_chunk(events)
+
+    async def relay(self, source: Passing[E], events: Callable[[E], bytes]) -> None:
+        """Send the events of all that a source gives on, each time in one write, until its end.
+
+        While the caller does not read, nothing is taken from the source either.
+
+        Args:
+            source: such as a queue.
+            events: returns encoded events of what it gave, which may be none.
+        """
+        connection, silent = self._connection, self._silent
+
+        def take(given: E) -> bool:
+            written = events(given)
+            if not silent:
+                connection.write_chunk(written)
+            return not connection.full
+
+        while not await source.pass_on(take):
+            await connection.drained()
 
     async def end_events(self, last: bytes = b"") -> None:
         """End the stream of events."""
         await self._send({"type": "http.response.body", "body": last, "more_body": False})
+
+    @property
+    def _connection(self) -> BoundedProtocol:
+        found: BoundedProtocol = self.request.scope[CONNECTION]
+        return found
 
     async def _begin(self, code: HTTPStatus, headers: Sequence[tuple[bytes, bytes]]) -> None:
         self.begun = True

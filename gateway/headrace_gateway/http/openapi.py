@@ -11,8 +11,8 @@ from google.protobuf.descriptor import MethodDescriptor
 
 from headrace_gateway import __version__
 from headrace_gateway.http.exchange import Exchange
-from headrace_gateway.http.rpc import RpcErrorAnswer, path_of, unary_methods
-from headrace_gateway.http.rpc_schemas import schemas_of
+from headrace_gateway.http.rpc.calls import RpcErrorAnswer, path_of, unary_methods
+from headrace_gateway.http.rpc.schemas import schemas_of
 
 _REF = "#/components/schemas/{name}"
 

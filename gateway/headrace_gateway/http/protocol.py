@@ -28,6 +28,9 @@ IDLE_SECONDS = 75
 STALL_SECONDS = 60.0
 """Seconds for which a caller may leave more than 64 KiB of an answer unread; then its connection is cut."""
 
+CONNECTION = "headrace.connection"
+"""Key of a request's scope: its `BoundedProtocol`."""
+
 _FULL = (429, "Too Many Requests", "this host has too many connections to the gateway: close some")
 _TOO_LARGE = (431, "Request Header Fields Too Large", f"the headers of a request have {MAX_HEADER_BYTES} bytes at most")
 
@@ -103,6 +106,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._over = True
             raise ValueError("another request is in progress")  # The parser stops.
         super().on_message_begin()
+        self.scope[CONNECTION] = self  # type: ignore[literal-required]  # Servers may add keys.
         self._in_headers = True
         self._fields = 0
         if self._deadline is None:
@@ -143,6 +147,20 @@ class BoundedProtocol(HttpToolsProtocol):
         """Answer what is no HTTP, unless it was answered."""
         if not (self._over or self.transport.is_closing()):
             super().send_400_response(msg)
+
+    @property
+    def full(self) -> bool:
+        """True if so much of an answer is unread that no more may be written."""
+        return bool(self.flow.write_paused)
+
+    async def drained(self) -> None:
+        """Wait until more may be written, or the connection is lost."""
+        await self.flow.drain()
+
+    def write_chunk(self, part: bytes) -> None:
+        """Write a part of an answer that was begun without a length; nothing once the connection is closing."""
+        if part and not self.transport.is_closing():
+            self.transport.write(b"%x\r\n%b\r\n" % (len(part), part))
 
     def pause_writing(self) -> None:
         """Wait for a peer that does not read, but not for ever."""

@@ -11,7 +11,7 @@ import pytest
 from google.protobuf import json_format
 from google.rpc import error_details_pb2
 from headrace import Client, NotFoundError
-from headrace_gateway.http.rpc import unary_methods
+from headrace_gateway.http.rpc.calls import unary_methods
 from headrace_proto.v1 import engine_service_pb2
 from support.clocks.waiting import LIMIT
 from support.servers.gate import Gate

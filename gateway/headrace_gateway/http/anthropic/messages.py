@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 from headrace import AsyncResultQueue
 from headrace.errors import HeadraceError
-from headrace.types import FinishReason
+from headrace.types import FinishReason, GeneratedElements
 from headrace_proto.pure.answers.json_text import object_in
 from headrace_proto.pure.answers.pieces import Thought
 
@@ -35,6 +35,7 @@ from headrace_gateway.http.anthropic.request import HARMLESS, NAMES, REFUSED, Co
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import failure_of
 from headrace_gateway.http.generation import Generations, Text, read_all
+from headrace_gateway.http.templates import event_of
 
 _CUT = frozenset({FinishReason.MAX_LENGTH, FinishReason.DEADLINE, FinishReason.RESPONSE_FORMAT_LIMIT})
 
@@ -97,42 +98,43 @@ class _Answering:
         """Answer as text comes. What was cached is known with the first token, and so the first event comes then."""
         await self._exchange.begin_events(self._headers)
         text, begun = Text(), False
-        async for elements in self._queue:
+
+        def events(elements: GeneratedElements) -> bytes:
+            nonlocal begun
             text.count(elements)
-            if not begun:
-                begun = True
-                await self._begin(text)
-            await self._send(self._parting.feed(elements.text))
+            first = b"" if begun else self._begin(text)
+            begun = True
+            return first + self._parts(self._parting.feed(elements.text))
+
+        await self._exchange.relay(self._queue, events)
         text.ended(self._queue)
-        if not begun:
-            await self._begin(text)
-        await self._send(self._parting.end())
+        last = b"" if begun else self._begin(text)
+        last += self._parts(self._parting.end())
         if self._block is None:
-            await self._send([""])
-        await self._event(BlockStop(self._index))
-        await self._event(MessageDelta(self._end(text), self._usage(text)))
-        await self._event(MessageStop())
+            last += self._parts([""])
+        last += _event(BlockStop(self._index))
+        last += _event(MessageDelta(self._end(text), self._usage(text)))
+        await self._exchange.send(last + _event(MessageStop()))
         await self._exchange.end_events()
 
-    async def _begin(self, text: Text) -> None:
+    def _begin(self, text: Text) -> bytes:
         message = self._message([], text)
         message.usage.output_tokens = 0
-        await self._event(MessageStart(message))
+        return _event(MessageStart(message))
 
-    async def _send(self, parts: Sequence[Part]) -> None:
-        """Send what is new, each in a block of its kind."""
+    def _parts(self, parts: Sequence[Part]) -> bytes:
+        """Return the events of what is new, each in a block of its kind."""
+        found = b""
         for part in parts:
             if not _goes_on(self._block, part):
                 if self._block is not None:
-                    await self._event(BlockStop(self._index))
+                    found += _event(BlockStop(self._index))
                 self._index += 1
-                await self._event(BlockStart(_empty(part), self._index))
+                found += _event(BlockStart(_empty(part), self._index))
                 self._block = part
             if delta := _delta(part):
-                await self._event(BlockDelta(delta, self._index))
-
-    async def _event(self, event: Event) -> None:
-        await self._exchange.event(event, event.type)
+                found += _event(BlockDelta(delta, self._index))
+        return found
 
     def _message(self, content: list[ContentBlock], text: Text) -> Message:
         return Message(f"msg_{self._queue.request_id}", self._request.model, content, None, None, self._usage(text))
@@ -147,6 +149,10 @@ class _Answering:
         if text.finish is FinishReason.STOP_WORD and text.stop is not None:
             return End("stop_sequence", text.stop.text)
         return End("tool_use" if self._parting.count else "end_turn", None)
+
+
+def _event(event: Event) -> bytes:
+    return event_of(event, event.type)
 
 
 def _goes_on(block: Part | None, part: Part) -> bool:

@@ -7,10 +7,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from headrace import AsyncResultQueue
-from headrace.types import FinishReason
+from headrace.types import FinishReason, GeneratedElements
 
+from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.generation import Text
 from headrace_gateway.http.openai.fields import Usage
+from headrace_gateway.http.openai.token_texts import TokenTexts
 
 _FINISHES = {
     FinishReason.MAX_LENGTH: "length",
@@ -41,6 +43,28 @@ async def concurrently(
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
     return [task.result() for task in tasks]
+
+
+async def relay(
+    exchange: Exchange,
+    queue: AsyncResultQueue,
+    events: Callable[[GeneratedElements], bytes],
+    texts: TokenTexts | None,
+) -> None:
+    """Send the events of a sequence.
+
+    Args:
+        exchange: where to.
+        queue: the sequence.
+        events: returns encoded events, which may be none.
+        texts: learns the texts of tokens before their events; None: they are not needed.
+    """
+    if texts is None:
+        await exchange.relay(queue, events)
+        return
+    async for elements in queue:
+        await texts.learn(elements)
+        await exchange.send(events(elements))
 
 
 def usage_of(prompts: Sequence[AsyncResultQueue], texts: Sequence[Text]) -> Usage:

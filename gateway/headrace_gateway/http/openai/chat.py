@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
 from headrace import AsyncResultQueue
+from headrace.types import GeneratedElements
 from headrace_proto.pure.answers.pieces import Thought
 
 from headrace_gateway.http.answers.parting import CallPart, Part, Parting
@@ -17,11 +18,12 @@ from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import invalid
 from headrace_gateway.http.generation import Generations, Text
 from headrace_gateway.http.openai import fields
-from headrace_gateway.http.openai.answering import concurrently, finish_of, usage_of
+from headrace_gateway.http.openai.answering import concurrently, finish_of, relay, usage_of
 from headrace_gateway.http.openai.messages import Message, messages_of
 from headrace_gateway.http.openai.token_texts import ChatLogprobs, TokenTexts
 from headrace_gateway.http.openai.tools import Choice as ToolChoice
 from headrace_gateway.http.openai.tools import Tool, ToolCall, tools_of
+from headrace_gateway.http.templates import PLACE, Template, event_of
 
 _HARMLESS = fields.HARMLESS | {"modalities": (["text"],)}
 _REFUSED = {
@@ -184,8 +186,8 @@ class _Answering:
             async for elements in queue:
                 found.add(elements)
                 if self._request.logprobs and elements.ids_from_generate:
-                    more = await self._texts.chat(elements)
-                    logprobs.setdefault(index, ChatLogprobs([])).content.extend(more.content)
+                    await self._texts.learn(elements)
+                    logprobs.setdefault(index, ChatLogprobs([])).content.extend(self._texts.chat(elements).content)
             found.ended(queue)
             return found
 
@@ -211,7 +213,7 @@ class _Answering:
         """Answer as text comes."""
         await self._exchange.begin_events(self._headers)
         for index in range(len(self._queue.choices)):
-            await self._send(ChunkChoice(index, Delta("assistant", "")))
+            await self._exchange.event(self._chunk(ChunkChoice(index, Delta("assistant", ""))))
         texts = await concurrently(self._queue.choices, self._stream_one)
         if self._request.wants_usage:
             usage = usage_of([self._queue], texts)
@@ -219,27 +221,46 @@ class _Answering:
         await self._exchange.end_events(b"data: [DONE]\n\n")
 
     async def _stream_one(self, index: int, queue: AsyncResultQueue) -> Text:
-        found, parting = Text(), self._parting(index)
-        async for elements in queue:
+        found, parting, parts = Text(), self._parting(index), _Parts(index, self._chunk)
+
+        def events(elements: GeneratedElements) -> bytes:
             found.count(elements)
-            logprobs = None
-            if self._request.logprobs and elements.ids_from_generate:
-                logprobs = await self._texts.chat(elements)
-            await self._send_parts(index, parting.feed(elements.text), logprobs)
+            logprobs = self._texts.chat(elements) if self._request.logprobs and elements.ids_from_generate else None
+            return parts.events(parting.feed(elements.text), logprobs)
+
+        await relay(self._exchange, queue, events, self._texts if self._request.logprobs else None)
         found.ended(queue)
-        await self._send_parts(index, parting.end(), None)
-        finish = _finish(found, called=bool(parting.count))
-        await self._send(ChunkChoice(index, Delta(), None, finish))
+        left = parts.events(parting.end())
+        finish = self._chunk(ChunkChoice(index, Delta(), None, _finish(found, called=bool(parting.count))))
+        await self._exchange.send(left + event_of(finish))
         return found
 
-    async def _send_parts(self, index: int, parts: Sequence[Part], logprobs: ChatLogprobs | None) -> None:
-        """Send what is new; log-probabilities with its first part, or alone where a call may be beginning."""
-        for part in parts or ([""] if logprobs is not None else []):
-            await self._send(ChunkChoice(index, _delta(part), logprobs))
-            logprobs = None
+    def _chunk(self, choice: ChunkChoice) -> Chunk:
+        return Chunk(self._id, self._created, self._request.model, [choice], self._usage)
 
-    async def _send(self, choice: ChunkChoice) -> None:
-        await self._exchange.event(Chunk(self._id, self._created, self._request.model, [choice], self._usage))
+
+class _Parts:
+    """Writes the parts of one answer as events.
+
+    Args:
+        index: number of the answer.
+        chunk: returns the chunk of what is new.
+    """
+
+    def __init__(self, index: int, chunk: Callable[[ChunkChoice], Chunk]) -> None:
+        self._index, self._chunk = index, chunk
+        self._plain = Template(chunk(ChunkChoice(index, Delta(content=PLACE))))
+
+    def events(self, parts: Sequence[Part], logprobs: ChatLogprobs | None = None) -> bytes:
+        """Return the events; log-probabilities with the first part, or alone where a call may be beginning."""
+        found = b""
+        for part in parts or ([""] if logprobs is not None else []):
+            if logprobs is None and isinstance(part, str):
+                found += self._plain.event(part)
+            else:
+                found += event_of(self._chunk(ChunkChoice(self._index, _delta(part), logprobs)))
+            logprobs = None
+        return found
 
 
 def _finish(text: Text, *, called: bool) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 from headrace import AsyncResultQueue
+from headrace.types import GeneratedElements
 
 from headrace_gateway.access import callers
 from headrace_gateway.access.access import Access
@@ -15,8 +16,9 @@ from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import invalid
 from headrace_gateway.http.generation import Generations, Text
 from headrace_gateway.http.openai import fields
-from headrace_gateway.http.openai.answering import concurrently, finish_of, usage_of
+from headrace_gateway.http.openai.answering import concurrently, finish_of, relay, usage_of
 from headrace_gateway.http.openai.token_texts import CompletionLogprobs, TokenTexts
+from headrace_gateway.http.templates import PLACE, Template, event_of
 
 _HARMLESS = fields.HARMLESS | {"echo": (False,)}
 _REFUSED = {"suffix": "", "echo": ""}
@@ -141,7 +143,8 @@ class _Completing:
                 found.add(elements)
                 if self._request.logprobs is not None and elements.ids_from_generate:
                     choice.logprobs = choice.logprobs or CompletionLogprobs([], [], [], [])
-                    choice.logprobs.extend(await self._texts.completion(elements, offset))
+                    await self._texts.learn(elements)
+                    choice.logprobs.extend(self._texts.completion(elements, offset))
                 offset += len(elements.text)
             found.ended(queue)
             choice.text, choice.finish_reason = found.text, finish_of(found)
@@ -162,18 +165,22 @@ class _Completing:
         await self._exchange.end_events(b"data: [DONE]\n\n")
 
     async def _stream_one(self, index: int, queue: AsyncResultQueue) -> Text:
-        found, offset = Text(), 0
-        async for elements in queue:
+        found, offset, plain = Text(), 0, Template(self._chunk(Choice(index, PLACE)))
+        with_logprobs = self._request.logprobs is not None
+
+        def events(elements: GeneratedElements) -> bytes:
+            nonlocal offset
             found.count(elements)
-            logprobs = None
-            if self._request.logprobs is not None and elements.ids_from_generate:
-                logprobs = await self._texts.completion(elements, offset)
-            offset += len(elements.text)
-            if elements.text or logprobs is not None:
-                await self._send(Choice(index, elements.text, logprobs))
+            if with_logprobs and elements.ids_from_generate:
+                logprobs = self._texts.completion(elements, offset)
+                offset += len(elements.text)
+                return event_of(self._chunk(Choice(index, elements.text, logprobs)))
+            return plain.event(elements.text) if elements.text else b""
+
+        await relay(self._exchange, queue, events, self._texts if with_logprobs else None)
         found.ended(queue)
-        await self._send(Choice(index, "", None, finish_of(found)))
+        await self._exchange.event(self._chunk(Choice(index, "", None, finish_of(found))))
         return found
 
-    async def _send(self, choice: Choice) -> None:
-        await self._exchange.event(Completion(self._id, self._created, self._request.model, [choice], self._usage))
+    def _chunk(self, choice: Choice) -> Completion:
+        return Completion(self._id, self._created, self._request.model, [choice], self._usage)

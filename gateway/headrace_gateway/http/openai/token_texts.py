@@ -64,9 +64,16 @@ class TokenTexts:
         self._client, self._model = client, model
         self._pieces: dict[int, bytes] = {}
 
-    async def chat(self, elements: GeneratedElements) -> ChatLogprobs:
-        """Return the log-probabilities of an element, as chats have them."""
-        await self._learn(elements)
+    async def learn(self, elements: GeneratedElements) -> None:
+        """Ask for the texts of an element's tokens, as far as they are not known."""
+        wanted = {*elements.ids_from_generate, *(one for top in elements.log_probs_list for one, _ in top)}
+        new = sorted(wanted - self._pieces.keys())
+        if new:
+            answer = await self._client.detokenize(self._model, new, skip_special_tokens=False)
+            self._pieces.update(zip(new, answer.pieces, strict=True))
+
+    def chat(self, elements: GeneratedElements) -> ChatLogprobs:
+        """Return the log-probabilities of an element whose texts were learned, as chats have them."""
         return ChatLogprobs(
             [
                 TokenLogprob(*self._entry(token_id, logprob), [TopLogprob(*self._entry(*one)) for one in top])
@@ -74,14 +81,13 @@ class TokenTexts:
             ]
         )
 
-    async def completion(self, elements: GeneratedElements, offset: int) -> CompletionLogprobs:
-        """Return the log-probabilities of an element, as completions have them.
+    def completion(self, elements: GeneratedElements, offset: int) -> CompletionLogprobs:
+        """Return the log-probabilities of an element whose texts were learned, as completions have them.
 
         Args:
             elements: what was read.
             offset: characters of the text before it.
         """
-        await self._learn(elements)
         found = CompletionLogprobs([], [], [], [])
         for token_id, logprob, top in _rows(elements):
             text, value, _ = self._entry(token_id, logprob)
@@ -103,13 +109,6 @@ class TokenTexts:
             return piece.decode()
         except UnicodeDecodeError:
             return "bytes:" + "".join(f"\\x{byte:02x}" for byte in piece)
-
-    async def _learn(self, elements: GeneratedElements) -> None:
-        wanted = {*elements.ids_from_generate, *(one for top in elements.log_probs_list for one, _ in top)}
-        new = sorted(wanted - self._pieces.keys())
-        if new:
-            answer = await self._client.detokenize(self._model, new, skip_special_tokens=False)
-            self._pieces.update(zip(new, answer.pieces, strict=True))
 
 
 def _rows(elements: GeneratedElements) -> Iterable[tuple[int, float, list[tuple[int, float]]]]:

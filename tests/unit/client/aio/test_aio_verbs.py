@@ -76,7 +76,7 @@ def public(kind: type) -> set[str]:
 
 def test_both_clients_and_both_queues_have_the_same_names() -> None:
     assert public(AsyncClient) == public(Client)
-    assert public(AsyncResultQueue) == public(ResultQueue)
+    assert public(AsyncResultQueue) - {"pass_on"} == public(ResultQueue)  # In a thread it would be a loop.
 
 
 @pytest.mark.parametrize("verb", sorted(public(Client)))

@@ -1,4 +1,4 @@
-"""Events of a response: their forms, and which of them a reader is sent. `outline` numbers them."""
+"""Events of a response: their forms, and what of them a reader is sent. `outline` numbers them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.openai.responses.answer import Response
 from headrace_gateway.http.openai.responses.items import Item, OutputText, ReasoningText
+from headrace_gateway.http.templates import event_of
 
 
 class Whole(msgspec.Struct):
@@ -117,22 +117,21 @@ Delta = TextDelta | ReasoningDelta | ArgumentsDelta
 Event = Whole | ItemEvent | PartEvent | Delta | TextDone | ReasoningDone | ArgumentsDone
 
 
-class Events:
-    """Sends the events of a response after one that its reader knows.
+class Known:
+    """Leaves out of the events of a response what a reader knows.
 
     Args:
-        exchange: where to.
-        after: number of the last event that the reader knows; -1: none. Of a part of a text it may know a piece.
+        after: number of the last event that it knows; -1: none. Of a part of a text it may know a piece.
     """
 
-    def __init__(self, exchange: Exchange, after: int = -1) -> None:
-        self._exchange, self._after = exchange, after
+    def __init__(self, after: int = -1) -> None:
+        self._after = after
 
-    async def send(self, event: Event) -> None:
-        """Send an event, or what of it the reader does not know."""
+    def rest(self, event: Event) -> bytes:
+        """Return an event encoded, or what of it the reader does not know; nothing if it knows it."""
         new = event.sequence_number - self._after
         if new <= 0:
-            return
+            return b""
         if isinstance(event, Delta):
             event.delta = event.delta[-new:]
-        await self._exchange.event(event, event.type)
+        return event_of(event, event.type)

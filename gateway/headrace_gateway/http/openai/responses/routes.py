@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from http import HTTPStatus
 from itertools import chain
 from typing import Any, Literal
@@ -14,11 +15,11 @@ from headrace.types import RequestInfo
 
 from headrace_gateway.http.answers.tools import Tools
 from headrace_gateway.http.bodies import struct_of, without_effect
-from headrace_gateway.http.exchange import Exchange
+from headrace_gateway.http.exchange import Exchange, Passing
 from headrace_gateway.http.failures import Failure, failure_of, invalid
 from headrace_gateway.http.generation import Generations, Text
 from headrace_gateway.http.openai.responses.answer import Response, request_id_of, response_of, status_of
-from headrace_gateway.http.openai.responses.events import Events, Whole
+from headrace_gateway.http.openai.responses.events import Event, Known, Whole
 from headrace_gateway.http.openai.responses.items import message_of
 from headrace_gateway.http.openai.responses.outline import OPENED, Outline
 from headrace_gateway.http.openai.responses.request import HARMLESS, NAMES, REFUSED, ResponseRequest
@@ -26,11 +27,12 @@ from headrace_gateway.http.openai.responses.store import (
     KEEP_SECONDS,
     Followed,
     Logged,
+    QueueReading,
     Source,
     Store,
     ended,
     parting_of,
-    pieces_of,
+    text_of,
 )
 
 _LEASE: Lease = {"running": 0, "ended": KEEP_SECONDS}
@@ -175,9 +177,9 @@ class _Passing:
         self._queue, self.response, self.accepted, self.said = queue, response, queue.request, Text()
         self.tools = tools
 
-    def pieces(self) -> Any:
-        """Yield all."""
-        return pieces_of(self._queue, self.said)
+    async def reading(self) -> Passing[str]:
+        """Begin to read it."""
+        return QueueReading(self._queue, self.said)
 
 
 async def _answer(exchange: Exchange, stream: bool, source: Source) -> None:
@@ -189,24 +191,28 @@ async def _answer(exchange: Exchange, stream: bool, source: Source) -> None:
 
 async def _whole(source: Source) -> Response:
     """Return a response once it has ended."""
-    return ended(source, "".join([piece async for piece in source.pieces()]))
+    return ended(source, await text_of(source))
 
 
 async def _stream(exchange: Exchange, source: Source, after: int = -1) -> None:
     """Send the events of a response after one. The last ones have the whole text, also what came before."""
-    events, parting, outline = Events(exchange, after), parting_of(source), Outline(source.accepted.request_id)
+    known, parting, outline = Known(after), parting_of(source), Outline(source.accepted.request_id)
+
+    def encoded(events: Iterable[Event]) -> bytes:
+        return b"".join([known.rest(event) for event in events])
+
+    def of_piece(piece: str) -> bytes:
+        return encoded(outline.feed(parting.feed(piece)))
+
     await exchange.begin_events({"x-request-id": source.accepted.request_id})
-    await events.send(Whole("response.created", 0, source.response))
-    await events.send(Whole("response.in_progress", OPENED, source.response))
-    async for piece in source.pieces():
-        for event in outline.feed(parting.feed(piece)):
-            await events.send(event)
+    begun = (Whole("response.created", 0, source.response), Whole("response.in_progress", OPENED, source.response))
+    await exchange.send(encoded(begun))
+    await exchange.relay(await source.reading(), of_piece)
     complete = status_of(source.said) == "completed"
-    for event in chain(outline.feed(parting.end()), outline.end(complete=complete)):
-        await events.send(event)
+    last = encoded(chain(outline.feed(parting.end()), outline.end(complete=complete)))
     response = source.response.ended(source.said, outline.items, source.accepted.prompt_token_count)
     kind: Any = f"response.{response.status}"
-    await events.send(Whole(kind, outline.number + 1, response))
+    await exchange.send(last + encoded([Whole(kind, outline.number + 1, response)]))
     await exchange.end_events()
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from headrace import AsyncClient, AsyncResultQueue
 from headrace.errors import HeadraceError
-from headrace.types import AcceptedRequest, RequestInfo
+from headrace.types import AcceptedRequest, GeneratedElements, RequestInfo
 from headrace_proto.pure.faults import is_fault
 from headrace_proto.pure.host_shares import host_of
 from headrace_proto.pure.shares import Shares
@@ -20,6 +20,7 @@ from headrace_gateway.faults import defect
 from headrace_gateway.http.answers.parting import Parting
 from headrace_gateway.http.answers.tools import Tools
 from headrace_gateway.http.callers import Caller
+from headrace_gateway.http.exchange import Passing
 from headrace_gateway.http.failures import Failure, failure_of, refusal_of
 from headrace_gateway.http.generation import Text
 from headrace_gateway.http.openai.responses.answer import Response, status_of
@@ -31,6 +32,9 @@ KEEP_SECONDS = 600.0
 
 MAX_BYTES = 256 << 20
 """Maximum bytes that stored responses may take in a gateway, shared by hosts."""
+
+_AT_ONCE = 256
+"""Pieces that a reader is given at once: what it does not read waits as text that all share."""
 
 _FLAT = 64 << 10
 """Bytes that a response counts for, beside its body."""
@@ -48,8 +52,8 @@ class Source(Protocol):
     tools: Tools
     """Its tools, as far as they are known here."""
 
-    def pieces(self) -> AsyncIterator[str]:
-        """Yield the text that there is, and what comes, to the end. Raises Failure."""
+    async def reading(self) -> Passing[str]:
+        """Begin to read the text that there is, and what comes, in pieces. It raises Failure, and so does `pass_on`."""
 
 
 def parting_of(source: Source) -> Parting:
@@ -66,15 +70,43 @@ def ended(source: Source, text: str) -> Response:
     return source.response.ended(source.said, outline.items, source.accepted.prompt_token_count)
 
 
-async def pieces_of(queue: AsyncResultQueue, said: Text) -> AsyncIterator[str]:
-    """Read a queue to its end. Raises Failure."""
-    try:
-        async for elements in queue:
-            said.count(elements)
-            yield elements.text
-        said.ended(queue)
-    except HeadraceError as error:
-        raise failure_of(error, NAMES) from None
+async def text_of(source: Source) -> str:
+    """Return the whole text of a response, once it has ended. Raises Failure."""
+    pieces: list[str] = []
+
+    def take(piece: str) -> bool:
+        pieces.append(piece)
+        return True
+
+    await (await source.reading()).pass_on(take)
+    return "".join(pieces)
+
+
+class QueueReading:
+    """Reads the text of a queue.
+
+    Args:
+        queue: the queue.
+        said: counts what was read, and is told how it ended.
+    """
+
+    def __init__(self, queue: AsyncResultQueue, said: Text) -> None:
+        self._queue, self._said = queue, said
+
+    async def pass_on(self, take: Callable[[str], bool]) -> bool:
+        """As `AsyncResultQueue.pass_on`. Raises Failure."""
+
+        def counted(elements: GeneratedElements) -> bool:
+            self._said.count(elements)
+            return take(elements.text)
+
+        try:
+            over = await self._queue.pass_on(counted)
+        except HeadraceError as error:
+            raise failure_of(error, NAMES) from None
+        if over:
+            self._said.ended(self._queue)
+        return over
 
 
 class Followed:
@@ -112,24 +144,23 @@ class Followed:
             return self.response.failed(self._failure.message, self._failure.reason)
         return ended(self, "".join(self._found))
 
-    async def pieces(self) -> AsyncIterator[str]:
-        """Yield the text that there is, and what comes."""
-        number = 0
-        while True:
-            while number < len(self._found):
-                yield self._found[number]
-                number += 1
+    async def reading(self) -> Passing[str]:
+        """Begin to read it."""
+        return _FollowedReading(self)
+
+    async def wait(self, number: int) -> Sequence[str]:
+        """Return some pieces from a number on, once there are any; none after the last one. Raises Failure."""
+        while number >= len(self._found):
             if self._failure is not None:
                 raise self._failure
             if self.over:
-                return
+                break
             await self._news.wait()
+        return self._found[number : number + _AT_ONCE]
 
     async def _follow(self, queue: AsyncResultQueue) -> None:
         try:
-            async for piece in pieces_of(queue, self.said):
-                self._found.append(piece)
-                self._notify()
+            await QueueReading(queue, self.said).pass_on(self._keep)
         except Failure as failure:
             self._failure = failure
         except BaseException as error:
@@ -139,9 +170,29 @@ class Followed:
         finally:
             asyncio.get_running_loop().call_soon(self._notify)  # Once the task is done.
 
+    def _keep(self, piece: str) -> bool:
+        self._found.append(piece)
+        self._notify()
+        return True
+
     def _notify(self) -> None:
         self._news.set()
         self._news = asyncio.Event()
+
+
+class _FollowedReading:
+    """Reads a response that this gateway follows. One of many readers."""
+
+    def __init__(self, followed: Followed) -> None:
+        self._followed, self._number = followed, 0
+
+    async def pass_on(self, take: Callable[[str], bool]) -> bool:
+        """As `AsyncResultQueue.pass_on`. Raises Failure."""
+        while pieces := await self._followed.wait(self._number):
+            self._number += len(pieces)
+            if not take("".join(pieces)):
+                return False
+        return True
 
 
 class Logged:
@@ -157,15 +208,14 @@ class Logged:
         self.response, self.accepted, self.said = response, info.request, Text()
         self._client, self._handle, self.tools = client, info.handle, Tools()
 
-    async def pieces(self) -> AsyncIterator[str]:
-        """Yield the text that there is, and what comes."""
+    async def reading(self) -> Passing[str]:
+        """Begin to read its log."""
         try:
             queue = await self._client.open_queue(self._handle, from_position=0)
         except HeadraceError as error:
             raise failure_of(error, NAMES) from None
         self.said = Text()
-        async for piece in pieces_of(queue, self.said):
-            yield piece
+        return QueueReading(queue, self.said)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""The unary calls of the gRPC contract as JSON over HTTP."""
