@@ -4,7 +4,7 @@ Usage: access.py --secret=DIR --keys=DIR --metrics-key=DIR. Writes
 
 * `secret` in the first: the secret that gateways send to engines;
 * `keys.toml` and `key` in the second: the file for `headrace-gateway --keys`, and an API key that it allows everything;
-* `key` in the third: an API key for Prometheus, which may use no model.
+* `key` in the third: an API key for Prometheus, which may read all metrics and use no model.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def make_keys(keys: Path, metrics: Path) -> None:
         write(keys / "key", f"{key}\n", 0o400)
     if ours or not (metrics / "key").exists():
         key, allowed = new_key("prometheus")
-        allowed += f'models = ["{NO_MODEL}"]\n'
+        allowed += f'models = ["{NO_MODEL}"]\nmetrics = true\n'
         # Prometheus runs as a user of its own.
         write(metrics / "key", f"{key}\n", 0o444)
         if not ours:

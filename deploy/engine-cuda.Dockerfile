@@ -29,7 +29,7 @@ RUN python -m venv /opt/pip && python -m venv --without-pip /opt/headrace
 COPY constraints.txt deploy/third_party.py ./
 COPY proto/pyproject.toml proto/
 COPY engine_service/pyproject.toml engine_service/
-RUN python third_party.py proto/pyproject.toml engine_service/pyproject.toml >needed.txt \
+RUN python third_party.py proto/pyproject.toml "engine_service/pyproject.toml[otel]" >needed.txt \
     && /opt/pip/bin/pip --python /opt/headrace/bin/python install --quiet --no-compile -r needed.txt "cupy-cuda13x>=14" \
     && /opt/headrace/bin/python -c "import torch; assert torch.version.cuda, 'the index gave a CPU build of torch'"
 
@@ -42,7 +42,8 @@ RUN /opt/pip/bin/pip wheel --quiet --no-deps --wheel-dir built ./proto \
     && /opt/pip/bin/pip wheel --quiet --no-deps --wheel-dir built --config-settings=cmake.define.CORE_CUDA=ON ./engine_service \
     && /opt/pip/bin/pip --python /opt/headrace/bin/python install --quiet --no-deps built/*.whl \
     && /opt/headrace/bin/python -c "import headrace_engine.service.program.main, headrace_engine.backends.torch.runner, \
-        headrace_engine.backends.cuda.runner, gguf.quants, transformers.models.auto.tokenization_auto"
+        headrace_engine.backends.cuda.runner, gguf.quants, transformers.models.auto.tokenization_auto, \
+        opentelemetry.exporter.otlp.proto.grpc.trace_exporter"
 
 FROM ${PYTHON_IMAGE}
 RUN useradd --uid 10001 --user-group --home-dir /var/lib/headrace headrace \

@@ -28,7 +28,7 @@ RUN if ls torch-*.whl; then set -- --no-index --find-links .; \
 COPY deploy/third_party.py ./
 COPY proto/pyproject.toml proto/
 COPY engine_service/pyproject.toml engine_service/
-RUN python third_party.py proto/pyproject.toml engine_service/pyproject.toml >needed.txt \
+RUN python third_party.py proto/pyproject.toml "engine_service/pyproject.toml[otel]" >needed.txt \
     && /opt/pip/bin/pip --python /opt/headrace/bin/python install --quiet --no-compile -r needed.txt
 
 # The imports compile what is used, and nothing else is compiled: the container cannot, since it writes nothing.
@@ -39,7 +39,7 @@ COPY engine_service engine_service
 RUN /opt/pip/bin/pip wheel --quiet --no-deps --wheel-dir built ./proto ./engine_service \
     && /opt/pip/bin/pip --python /opt/headrace/bin/python install --quiet --no-deps built/*.whl \
     && /opt/headrace/bin/python -c "import headrace_engine.service.program.main, headrace_engine.backends.torch.runner, gguf.quants, \
-        transformers.models.auto.tokenization_auto"
+        transformers.models.auto.tokenization_auto, opentelemetry.exporter.otlp.proto.grpc.trace_exporter"
 
 FROM ${PYTHON_IMAGE}
 RUN useradd --uid 10001 --user-group --home-dir /var/lib/headrace headrace \

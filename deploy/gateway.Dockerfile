@@ -18,7 +18,7 @@ COPY constraints.txt deploy/third_party.py ./
 COPY proto/pyproject.toml proto/
 COPY client/pyproject.toml client/
 COPY gateway/pyproject.toml gateway/
-RUN python third_party.py proto/pyproject.toml client/pyproject.toml gateway/pyproject.toml >needed.txt \
+RUN python third_party.py proto/pyproject.toml client/pyproject.toml "gateway/pyproject.toml[otel]" >needed.txt \
     && /opt/pip/bin/pip --python /opt/headrace/bin/python install --quiet --no-compile -r needed.txt
 
 # The imports compile what is used, and nothing else is compiled: the container cannot, since it writes nothing.
@@ -28,7 +28,8 @@ COPY client client
 COPY gateway gateway
 RUN /opt/pip/bin/pip wheel --quiet --no-deps --wheel-dir built ./proto ./client ./gateway \
     && /opt/pip/bin/pip --python /opt/headrace/bin/python install --quiet --no-deps built/*.whl \
-    && /opt/headrace/bin/python -c "import headrace_gateway.server, headrace_gateway.http.server, grpc_health.v1.health_pb2_grpc, uvloop"
+    && /opt/headrace/bin/python -c "import headrace_gateway.server, headrace_gateway.http.server, grpc_health.v1.health_pb2_grpc, uvloop, \
+        opentelemetry.exporter.otlp.proto.grpc.trace_exporter"
 
 FROM ${PYTHON_IMAGE}
 # Volumes that are mounted there the first time take over their owner.

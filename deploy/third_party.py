@@ -1,6 +1,7 @@
 """Prints the requirements of pyproject files, with the asked extras of Headrace's own distributions, one per line.
 
-Image builds install these first, so that a change of our sources does not install them again.
+Image builds install these first, so that a change of our sources does not install them again. A file may be followed by
+extras of its own, as in gateway/pyproject.toml[otel].
 """
 
 from __future__ import annotations
@@ -12,11 +13,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 
-def third_party(files: Sequence[Path]) -> list[str]:
-    """Return the requirements of these pyproject files; of Headrace's own, those of the extras that are asked for."""
-    projects = [tomllib.loads(file.read_text())["project"] for file in files]
+def third_party(files: Sequence[str]) -> list[str]:
+    """Return the requirements of these pyproject files; of Headrace's own, those of the extras that are asked for.
+
+    Raises:
+        ValueError: a file has no such extra.
+    """
+    projects, lines = [], set[str]()
+    for name in files:
+        file, _, asked = name.removesuffix("]").partition("[")
+        project = tomllib.loads(Path(file).read_text())["project"]
+        projects.append(project)
+        lines.update(project["dependencies"])
+        for extra in filter(None, asked.split(",")):
+            if extra not in project.get("optional-dependencies", {}):
+                raise ValueError(f"{file} has no extra {extra}")
+            lines.update(project["optional-dependencies"][extra])
     extras = {project["name"]: project.get("optional-dependencies", {}) for project in projects}
-    lines = {line for project in projects for line in project["dependencies"]}
     own = {line for line in lines if re.match(r"headrace\b", line)}
     for line in own:
         name, asked = re.fullmatch(r"([\w-]+)(?:\[([\w,-]*)\])?.*", line).groups()  # type: ignore[union-attr]
@@ -25,4 +38,4 @@ def third_party(files: Sequence[Path]) -> list[str]:
 
 
 if __name__ == "__main__":
-    print("\n".join(third_party([Path(name) for name in sys.argv[1:]])))
+    print("\n".join(third_party(sys.argv[1:])))

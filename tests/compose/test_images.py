@@ -39,6 +39,13 @@ def test_the_gateway_image_has_no_engine() -> None:
 
 
 @pytest.mark.parametrize("image", [ENGINE, GATEWAY])
+def test_images_can_send_spans(image: str) -> None:
+    script = "from headrace_proto.server.traces import start_tracing; print(start_tracing('x').__name__)"
+    options = ["--env", "OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:1"]
+    assert in_image(image, "python", "-c", script, options=options).split() == ["flush"]
+
+
+@pytest.mark.parametrize("image", [ENGINE, GATEWAY])
 def test_images_run_as_nobody_special_and_carry_no_compiler(image: str) -> None:
     assert in_image(image, "id", "-u").strip() == "10001"
     tools = "for tool in cc gcc g++ make pip; do command -v $tool; done; true"

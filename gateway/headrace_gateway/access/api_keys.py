@@ -41,7 +41,8 @@ class ApiKey:
         name: of the key, in logs and metrics.
         digest: SHA-256 of the key.
         owner: whose requests its calls start; keys with one owner share its requests and limits.
-        admin: it may install, start, stop, release and write models.
+        admin: it may install, start, stop, release and write models, and read all metrics.
+        metrics: it may read the metrics of all keys and owners.
         models: patterns of the models that it may use, such as "qwen*".
         requests_per_minute: requests that may be started, of all keys with this owner; None: no limit.
         tokens_per_minute: tokens of prompts, and sampled ones, of its requests; None: no limit.
@@ -54,6 +55,7 @@ class ApiKey:
     digest: bytes = field(repr=False)
     owner: str
     admin: bool = False
+    metrics: bool = False
     models: tuple[str, ...] = ("*",)
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
@@ -139,11 +141,16 @@ def _read_key(name: str, table: Any) -> ApiKey:
     owner = table.get("owner", name)
     if not isinstance(owner, str) or not _NAME.fullmatch(owner):
         raise ValueError(f"{where}: owner is malformed: {_ALLOWED_NAME}")
-    admin = table.get("admin", False)
-    if not isinstance(admin, bool):
-        raise ValueError(f"{where}: admin must be true or false")
+    admin, metrics = (_read_flag(where, one, table.get(one, False)) for one in ("admin", "metrics"))
     limits = {one: _read_count(where, one, table[one]) for one in LIMITS if one in table}
-    return ApiKey(name, bytes.fromhex(sha256), owner, admin, _read_models(where, table.get("models", ["*"])), **limits)
+    models = _read_models(where, table.get("models", ["*"]))
+    return ApiKey(name, bytes.fromhex(sha256), owner, admin, metrics, models, **limits)
+
+
+def _read_flag(where: str, name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{where}: {name} must be true or false")
+    return value
 
 
 def _read_models(where: str, models: Any) -> tuple[str, ...]:

@@ -30,9 +30,9 @@ class Caller:
         return self.key is None or not model_name or self.key.allows(model_name)
 
     @property
-    def admin(self) -> bool:
+    def reads_metrics(self) -> bool:
         """True if it may know what others use."""
-        return self.key is None or self.key.admin
+        return self.key is None or self.key.admin or self.key.metrics
 
     def sign(self, message: Any, path: str = "owner") -> None:
         """Set the owner of a message that has one.

@@ -45,9 +45,9 @@ class Metrics:
         except HeadraceError as error:
             raise failure_of(error, {}) from None
         registry = CollectorRegistry()
-        registry.register(_Calls(self._calls, by_key=callers.current().admin))
+        registry.register(_Calls(self._calls, by_key=callers.current().reads_metrics))
         registry.register(_Statistics(server, stats))
-        if callers.current().admin:
+        if callers.current().reads_metrics:
             registry.register(OwnerMetrics(self._access))
         await exchange.answer_text(generate_latest(registry), CONTENT_TYPE_LATEST)
 

@@ -1,4 +1,4 @@
-"""Metrics of what owners of API keys use, and of their limits; for admins."""
+"""Metrics of what owners of API keys use, and of their limits; for keys that may read all metrics."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,11 +17,11 @@ from headrace.errors import AuthError
 from headrace_gateway.access.api_keys import new_key
 from prometheus_client.parser import text_string_to_metric_families
 from support.clocks.waiting import LIMIT
+from support.deployment.prometheus import MISSING, OBSERVABILITY, program
 from support.models.tiny_models import make_tiny_llama
 from support.servers.http_servers import HttpGateway, http_gateway
 from support.servers.processes import Server, engine_server
 
-OBSERVABILITY = Path(__file__).parents[3] / "deploy/observability"
 LENGTH = 12
 CONFIG: dict[str, Any] = {"max_new_tokens": LENGTH, "ignore_eos": True, "do_sample": False}
 MODEL = {"engine": "e1", "model": "tiny"}
@@ -157,9 +156,8 @@ def test_rules_and_panels_name_what_servers_tell(
     """Metrics by name, with each label that an expression asks for."""
     told: dict[str, set[str]] = {"up": {"job", "instance"}}
     of_gateway = samples(f"http://{answered[1].http}/metrics", authorization=f"Bearer {keys[1]}")
-    kept = [
-        key for key in of_gateway if key[0].startswith("headrace_gateway_") or key[0] == "headrace_engine_reachable"
-    ]
+    _, job = yaml.safe_load((OBSERVABILITY / "prometheus.yml").read_text())["scrape_configs"]
+    kept = [key for key in of_gateway if re.fullmatch(job["metric_relabel_configs"][0]["regex"], key[0])]
     for name, labels in [*samples(f"http://{engine.wait_event('listening')['metrics']}/metrics"), *kept]:
         told.setdefault(name, {"instance"}).update(label for label, _ in labels)
     expressions = _expressions()[file]
@@ -174,7 +172,7 @@ def test_rules_and_panels_name_what_servers_tell(
             assert any(set(grouped.split(", ")) <= told[name] for name, _ in named), expression
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian package prometheus)")
+@pytest.mark.skipif(program("promtool") is None, reason=MISSING)
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -184,5 +182,7 @@ def test_rules_and_panels_name_what_servers_tell(
     ],
 )
 def test_prometheus_takes_its_files(arguments: list[str]) -> None:
-    done = subprocess.run(["promtool", *arguments], cwd=OBSERVABILITY, capture_output=True, text=True, timeout=LIMIT)
+    done = subprocess.run(
+        [str(program("promtool")), *arguments], cwd=OBSERVABILITY, capture_output=True, text=True, timeout=LIMIT
+    )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -38,6 +38,7 @@ def test_servers_take_what_it_makes(folders: dict[str, Path]) -> None:
     prometheus = keyring.find((folders["metrics-key"] / "key").read_text().strip())
     assert prometheus is not None
     assert not prometheus.admin
+    assert prometheus.metrics
     assert not prometheus.allows("smol")
 
 

@@ -54,6 +54,11 @@ def test_volumes_are_declared_and_used() -> None:
     assert {name for name in named if re.match(r"\w", name)} == set(FILE["volumes"])
 
 
+def test_spans_go_where_the_environment_says() -> None:
+    tracing = {name for name, one in SERVICES.items() if "OTEL_EXPORTER_OTLP_ENDPOINT" in one.get("environment", ())}
+    assert tracing == {"engine", "engine-2", "engine-gpu", "gateway"}
+
+
 def test_the_default_profile_is_one_that_has_an_engine() -> None:
     (default,) = re.findall(r"^COMPOSE_PROFILES=(\w+)$", (ROOT / ".env").read_text(), re.MULTILINE)
     profiles = {profile for service in SERVICES.values() for profile in service.get("profiles", ())}

@@ -55,6 +55,7 @@ def test_a_new_key_is_found_in_its_own_lines() -> None:
         (f'[keys."w b"]\nsha256 = "{SHA}"', r'key "w b": a name has at most 64'),
         (f'[keys.web]\nsha256 = "{SHA}"\nowner = ""', "owner is malformed"),
         (f'[keys.web]\nsha256 = "{SHA}"\nadmin = 1', "admin must be true or false"),
+        (f'[keys.web]\nsha256 = "{SHA}"\nmetrics = "yes"', "metrics must be true or false"),
         (f'[keys.web]\nsha256 = "{SHA}"\nmodels = "smol"', "models must be a list"),
         (f'[keys.web]\nsha256 = "{SHA}"\nmodels = []', "models must be a list"),
         (f'[keys.web]\nsha256 = "{SHA}"\nmodels = [3]', "models must be a list"),

@@ -85,8 +85,10 @@ async def test_limits_change_with_the_file(engine, keyed: Keyed, monkeypatch: py
     assert sent == ["key=web concurrent_requests=5:0", "key=web concurrent_requests=61:0"]
 
 
-async def test_admins_alone_see_what_others_use(engine, keyed: Keyed) -> None:
-    auth, admin = keyed.key("web", owner="team", tokens_per_minute=60000), keyed.key("ops", admin=True)
+@pytest.mark.parametrize("right", ["admin", "metrics"])
+async def test_keys_with_a_right_see_what_others_use(engine, keyed: Keyed, right: str) -> None:
+    auth = keyed.key("web", owner="team", tokens_per_minute=60000)
+    admin = keyed.key("ops", **{right: True}, models=["*" if right == "admin" else "-"])
     front = await keyed.gateway(e1=engine, http=True)
     await report(front, engine, "team", requests=2, waiting=1, bytes=77, prompt_tokens=3, sampled_tokens=4)
     url = f"http://{front.gateway.http.address}/metrics"
