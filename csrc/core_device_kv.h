@@ -54,47 +54,59 @@ typedef struct CoreAppendKv {
   float eps;          /* of the norms */
 } CoreAppendKv;
 
-/* Decode attention: one query row per sequence attends to all stored tokens of the sequence, its own included. `splits`
- * thread blocks share the blocks of a sequence, and a second kernel joins their partial results. The boundaries of
- * parts depend on the sequence's length alone; with split_size 0 on splits too. */
+/* A task of decode attention: a range of a sequence's tokens, all of which the row sees. */
+typedef struct CoreDecodeTask {
+  int32_t sequence; /* row of the queries */
+  int32_t table;    /* row of the block tables */
+  int32_t first;    /* the range; inner bounds of a sequence's ranges are multiples of 16 */
+  int32_t end;      /* equal to first: nothing is seen, and the output is 0 */
+  int32_t part;     /* number of the range among those of its sequence, from 0 */
+  int32_t parts;    /* number of ranges of the sequence, each of them a task of the list */
+} CoreDecodeTask;
+
+/* Decode attention: one query row per sequence attends to ranges of the sequence's stored tokens. Thread blocks take
+ * the tasks of a list in turn, as many thread blocks as the device runs at once, whatever the list holds; the last one
+ * of a sequence joins the results of its parts, in their order. */
 typedef struct CoreDecodeAttention {
-  const void* q;         /* bfloat16 [sequences, heads * head_dim], rows q_stride apart */
-  const int32_t* tables; /* [sequences, max_blocks] block tables */
-  const int32_t* stored; /* [sequences] number of stored tokens; 0: the row's output is 0 */
-  void* out;             /* bfloat16 [sequences, heads * head_dim] */
-  float* parts;          /* scratch, [sequences, heads, splits, head_dim]; null if splits is 1, as the next */
-  float* part_sums;      /* scratch, [sequences, heads, splits, 2] */
+  const void* q;               /* bfloat16 [sequences, heads * head_dim], rows q_stride apart */
+  const int32_t* tables;       /* [rows, max_blocks] block tables */
+  const CoreDecodeTask* tasks; /* of all lists; together they cover every sequence */
+  const int32_t* list;         /* [2] first task of the list, and their number */
+  void* out;                   /* bfloat16 [sequences, heads * head_dim] */
+  float* parts;      /* scratch, [sequences, heads, most_parts, head_dim]; null if that is 1, as the next two */
+  float* part_sums;  /* scratch, [sequences, heads, most_parts, 2] */
+  int32_t* arrived;  /* [sequences, heads] zeros; they are zeros again afterwards */
   const void* sinks; /* bfloat16 [heads], for each a score beside those of its keys, whose weight no value has; null:
                         none */
   CoreKvBlocks blocks;
-  int64_t q_stride;   /* elements, a multiple of 8 */
-  int32_t sequences;  /* 0: no-op; at most 65535 */
-  int32_t heads;      /* a multiple of kv_heads */
-  int32_t max_blocks; /* width of the block tables */
-  int32_t splits;     /* 1 ... 65535 */
-  int32_t split_size; /* tokens of a part, a multiple of 16, the last taking the rest; 0: equal parts */
-  int32_t window;     /* sliding window: position p attends to positions > p - window; 0: none */
-  float scale;        /* multiplies the products of queries and keys */
-  float soft_cap;     /* scores become soft_cap * tanh(score / soft_cap); 0: unchanged */
+  int64_t q_stride;        /* elements, a multiple of 8 */
+  int32_t sequences;       /* 0: no-op; at most 65535 */
+  int32_t heads;           /* a multiple of kv_heads */
+  int32_t max_blocks;      /* width of the block tables */
+  int32_t most_parts;      /* 1 ... 65535: at least the parts of any sequence of the list */
+  int32_t multiprocessors; /* of the device: 1 ... 65535 */
+  float scale;             /* multiplies the products of queries and keys */
+  float soft_cap;          /* scores become soft_cap * tanh(score / soft_cap); 0: unchanged */
 } CoreDecodeAttention;
 
 /* Prefill attention: causal attention of rows of several sequences, each over the blocks of its sequence. The keys and
  * values of the rows themselves must be stored already. */
 typedef struct CorePrefillAttention {
-  const void* q;         /* bfloat16 [tokens, heads * head_dim], rows q_stride apart */
-  const int32_t* tables; /* [sequences, max_blocks] block tables */
-  const int32_t* firsts; /* [sequences + 1] first row of each sequence, then the end of the last */
-  const int32_t* stored; /* [sequences] number of stored tokens, including these rows */
-  void* out;             /* bfloat16 [tokens, heads * head_dim] */
-  const void* sinks;     /* as in CoreDecodeAttention */
+  const void* q;             /* bfloat16 [tokens, heads * head_dim], rows q_stride apart */
+  const int32_t* tables;     /* [rows, max_blocks] block tables */
+  const int32_t* table_rows; /* [sequences] the row of each sequence's table */
+  const int32_t* firsts;     /* [sequences + 1] first row of each sequence, then the end of the last */
+  const int32_t* stored;     /* [sequences] number of stored tokens, including these rows */
+  void* out;                 /* bfloat16 [tokens, heads * head_dim] */
+  const void* sinks;         /* as in CoreDecodeAttention */
   CoreKvBlocks blocks;
   int64_t q_stride;   /* elements, a multiple of 8 */
   int32_t sequences;  /* 0: no-op; at most 65535 */
   int32_t longest;    /* rows of the longest sequence; 0: no-op */
   int32_t heads;      /* a multiple of kv_heads */
   int32_t max_blocks; /* width of the block tables */
-  int32_t window;     /* as in CoreDecodeAttention, like the next two */
-  float scale;
+  int32_t window;     /* sliding window: position p attends to positions > p - window; 0: none */
+  float scale;        /* as in CoreDecodeAttention, like the next */
   float soft_cap;
 } CorePrefillAttention;
 

@@ -121,7 +121,10 @@ def measure(device: Device, card: str, plan: Plan, results: Path) -> str:
 
 def _decode_part(name: str, plan: Plan, found: tuple[float, float], measured: Sequence[decode.Measured] | None) -> str:
     load = plan.load
-    text = f"{name}, random weights in bfloat16, prompts of {load.prompt} and answers of {load.new} ids, all at once:"
+    text = (
+        f"{name}, random weights in bfloat16, for up to {load.limit:,} tokens, prompts of {load.prompt} and answers of "
+        f"{load.new} ids, all at once:"
+    )
     return f"{text}\n\n{report.decode_table(plan.shapes[name], load, found, measured)}"
 
 

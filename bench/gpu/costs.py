@@ -17,6 +17,10 @@ CODES = ("int8", "fp8")
 FLASH_OP = "prefill_attention bfloat16 (torch)"
 
 
+SHORT_CONTEXTS = ", short"
+"""End of the names of ops on short sequences."""
+
+
 @dataclass(frozen=True)
 class Scale:
     """Sizes of the ops: larger than the 50 MB of an H100's cache, so that memory is measured.
@@ -26,6 +30,8 @@ class Scale:
         few: rows of products with quantized weights; at most 64.
         draws: rows of logits from which an id each is sampled.
         sequences, context: size of decode attention.
+        short: context of the same among short sequences.
+        limit: maximum tokens of a sequence that the decoder is loaded for.
         chunk: rows of a prompt that attends to itself.
         repeats: repetitions of an op in one captured graph.
     """
@@ -35,12 +41,16 @@ class Scale:
     draws: int
     sequences: int
     context: int
+    short: int
+    limit: int
     chunk: int
     repeats: int
 
 
-WHOLE = Scale(rows=8192, few=32, draws=512, sequences=32, context=2048, chunk=4096, repeats=20)
-SHORT = Scale(rows=5, few=3, draws=2, sequences=2, context=40, chunk=20, repeats=2)
+WHOLE = Scale(
+    rows=8192, few=32, draws=512, sequences=32, context=2048, short=128, limit=131_072, chunk=4096, repeats=20
+)
+SHORT = Scale(rows=5, few=3, draws=2, sequences=2, context=40, short=3, limit=4096, chunk=20, repeats=2)
 
 
 @dataclass(frozen=True)
@@ -60,7 +70,6 @@ def costs(spec: DecoderSpec, scale: Scale) -> dict[str, Cost]:
     rows, hidden, inner = scale.rows, spec.hidden_size, spec.intermediate_size
     row = BFLOAT16 * hidden
     fused = spec.query_width + 2 * spec.kv_width
-    stored = scale.sequences * scale.context * 2 * spec.num_kv_heads
     found = {
         "gather_rows": Cost(2.0 * rows * row),
         "rms_norm + residual": Cost(4.0 * rows * row),
@@ -72,9 +81,11 @@ def costs(spec: DecoderSpec, scale: Scale) -> dict[str, Cost]:
     for codes in CODES:  # multiplied at twice the speed of bfloat16
         moved = rows * (hidden + BFLOAT16 * inner) + inner * hidden
         found[f"linear {codes} rows (torch)"] = Cost(float(moved), float(rows * inner * hidden))
-    for kv, size in KV_BYTES.items():
-        attended = 4.0 * scale.sequences * scale.context * spec.query_width
-        found[f"decode_attention {kv.name.lower()}"] = Cost(stored * size(spec.head_dim), attended)
+    for name, context in (("", scale.context), (SHORT_CONTEXTS, scale.short)):
+        tokens = scale.sequences * context
+        for kv, size in KV_BYTES.items():
+            stored = 2 * tokens * spec.num_kv_heads * size(spec.head_dim)
+            found[f"decode_attention {kv.name.lower()}{name}"] = Cost(stored, 4.0 * tokens * spec.query_width)
     for kv, size in KV_BYTES.items():
         triangle = 2.0 * scale.chunk * (scale.chunk + 1) * spec.query_width
         read = 2 * scale.chunk * (BFLOAT16 * spec.query_width + spec.num_kv_heads * size(spec.head_dim))

@@ -29,12 +29,14 @@ class Load:
         batches: numbers of requests, a run each.
         prompt, new: ids of each prompt and of each answer.
         rows: maximum prompt ids in a step.
+        limit: maximum tokens of a sequence that the model is loaded for.
     """
 
     batches: tuple[int, ...]
     prompt: int
     new: int
     rows: int
+    limit: int
 
     @property
     def blocks(self) -> int:
@@ -47,8 +49,8 @@ class Load:
         return max(1, self.rows // self.prompt)
 
 
-WHOLE = Load((1, 8, 32, 128), prompt=128, new=128, rows=8192)
-SHORT = Load((1, 3), prompt=17, new=3, rows=34)
+WHOLE = Load((1, 8, 32, 128), prompt=128, new=128, rows=8192, limit=131_072)
+SHORT = Load((1, 3), prompt=17, new=3, rows=34, limit=4096)
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def prompt_cost(spec: DecoderSpec, batch: int, load: Load, stored: Stored = NUMB
 def measure(spec: DecoderSpec, device: Device, load: Load, stored: Stored = NUMBERS) -> list[Measured]:
     """Run the load at each batch: first with few tokens, as a warm-up, then all of it."""
     largest = max(load.batches)
-    model = random_model(spec, device, Sizes(load.rows, largest, load.blocks, BLOCK_SIZE), stored)
+    model = random_model(spec, device, Sizes(load.rows, largest, load.limit // BLOCK_SIZE, BLOCK_SIZE), stored)
     steps = StepRunner(model, model.pool(largest * load.blocks))
     steps.capture()
     found = []
@@ -100,27 +102,28 @@ def measure(spec: DecoderSpec, device: Device, load: Load, stored: Stored = NUMB
 def _run(steps: StepRunner, spec: DecoderSpec, load: Load, batch: int, new: int) -> Measured:
     rng = random.Random(batch)
     prompts = [[rng.randrange(spec.vocab_size) for _ in range(load.prompt)] for _ in range(batch)]
+    tables = [range(number * load.blocks, (number + 1) * load.blocks) for number in range(batch)]
     began = time.perf_counter()
     drawn: list[int] = []
     for first in range(0, batch, load.at_once):
         some = range(first, min(first + load.at_once, batch))
-        drawn += _ids(steps, [_step(load, number, prompts[number], 0, 0) for number in some])
+        drawn += _ids(steps, [_step(tables[number], prompts[number], 0, 0) for number in some])
     prompted = time.perf_counter()
-    times = _generate(steps, load, drawn, new)
+    times = _generate(steps, load, tables, drawn, new)
     whole = time.perf_counter() - began
     return Measured(batch, prompted - began, statistics.median(times), batch * new / whole)
 
 
-def _generate(steps: StepRunner, load: Load, drawn: list[int], new: int) -> list[float]:
+def _generate(steps: StepRunner, load: Load, tables: list[range], drawn: list[int], new: int) -> list[float]:
     """Return the seconds between steps' ids. Each step is launched before the last one's ids leave the device."""
     times, at = [], time.perf_counter()
-    known = [_step(load, number, [token], load.prompt, 1) for number, token in enumerate(drawn)]
+    known = [_step(blocks, [token], load.prompt, 1) for blocks, token in zip(tables, drawn, strict=True)]
     flight = steps.launch(known)
     for position in range(2, new + 1):
         before = flight
         if position < new:
             start = load.prompt + position - 1
-            unknown = (_step(load, number, [0], start, position) for number in range(len(drawn)))
+            unknown = (_step(blocks, [0], start, position) for blocks in tables)
             flight = steps.launch([replace(step, sampled_at=number) for number, step in enumerate(unknown)])
         _checked(before.wait())
         times.append(time.perf_counter() - at)
@@ -128,8 +131,7 @@ def _generate(steps: StepRunner, load: Load, drawn: list[int], new: int) -> list
     return times
 
 
-def _step(load: Load, number: int, token_ids: list[int], start: int, position: int) -> SequenceStep:
-    blocks = range(number * load.blocks, (number + 1) * load.blocks)
+def _step(blocks: range, token_ids: list[int], start: int, position: int) -> SequenceStep:
     return SequenceStep(token_ids, start, blocks, _GREEDY, position=position)
 
 

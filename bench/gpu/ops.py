@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 import torch
-from headrace_engine.backends.cuda.batch import CudaBatch, Sizes, StepStaging
+from headrace_engine.backends.cuda.batch import CudaBatch, Sizes
 from headrace_engine.backends.cuda.device.device import Device
 from headrace_engine.backends.cuda.device.flash import FlashPrefill
 from headrace_engine.backends.cuda.ops import CudaOps
@@ -28,7 +28,7 @@ from headrace_engine.native.abi import QuantizeRows, RowCodes
 from headrace_engine.native.quantized import QuantizedMatrix
 from headrace_engine.sampling_params import SamplingParams
 
-from bench.gpu.costs import CODES, FLASH_OP, GROUP, Scale
+from bench.gpu.costs import CODES, FLASH_OP, GROUP, SHORT_CONTEXTS, Scale
 from bench.gpu.shapes import BLOCK_SIZE, Stored, random_model
 
 Works = dict[str, Callable[[], object]]
@@ -126,13 +126,17 @@ class Ops:
 
     def _attention(self) -> Works:
         spec, scale = self._spec, self._scale
-        decode = [self._last(number) for number in range(scale.sequences)]
+        kinds = (
+            ("decode_attention", "", self._last(scale.context)),
+            ("decode_attention", SHORT_CONTEXTS, self._last(scale.short)),
+            ("prefill_attention", "", [self._prompt()]),
+        )
         works: Works = {}
-        for kind, steps in (("decode_attention", decode), ("prefill_attention", [self._prompt()])):
+        for kind, end, steps in kinds:
             for kv in (Kv.BFLOAT16, Kv.INT8, Kv.UINT4):
                 ops, batch = self._layer(kv, steps)
                 q = self._random(len(batch.token_ids), spec.query_width)
-                works[f"{kind} {kv.name.lower()}"] = partial(ops.paged_attention, 0, q, batch)
+                works[f"{kind} {kv.name.lower()}{end}"] = partial(ops.paged_attention, 0, q, batch)
         with suppress(InvalidArgument):  # if the installed torch has no such attention
             ops, batch = self._layer(Kv.BFLOAT16, [self._prompt()], flash=True)
             works[FLASH_OP] = partial(ops.paged_attention, 0, self._random(scale.chunk, spec.query_width), batch)
@@ -193,16 +197,15 @@ class Ops:
     def _layer(self, kv: Kv, steps: list[SequenceStep], flash: bool = False) -> tuple[CudaOps, CudaBatch]:
         """Return the ops over a pool of its own, and a step already on the device."""
         scale, spec = self._scale, self._spec
-        sizes = Sizes(max(scale.chunk, len(steps)), len(steps), max(len(step.blocks) for step in steps), BLOCK_SIZE)
+        sizes = Sizes(max(scale.chunk, len(steps)), len(steps), scale.limit // BLOCK_SIZE, BLOCK_SIZE)
         small = replace(spec, vocab_size=1, hidden_size=spec.head_dim, intermediate_size=64)
         model = random_model(small, self._device, sizes, Stored(kv=kv))
         pool = model.pool(max(max(step.blocks) for step in steps) + 1)
         for layer in pool.tensors:
             layer.random_(0, 64)
-        staging = StepStaging(self._device, sizes)
-        longest = sizes.blocks * BLOCK_SIZE
+        staging = replace(model, spec=spec).staging()
         attention = FlashPrefill(self._device.attention(), pool) if flash else None
-        ops = CudaOps(spec, model.positions, pool, staging, self._device, model.products, longest, attention)
+        ops = CudaOps(spec, model.positions, pool, staging, self._device, model.products, attention)
         batch = make_batch(steps)
         staging.fill(batch)
         self._kept += [model, pool, staging]
@@ -213,11 +216,11 @@ class Ops:
         random.Random(1).shuffle(blocks)
         return SequenceStep([0] * self._scale.chunk, 0, blocks)
 
-    def _last(self, number: int) -> SequenceStep:
-        """Return a step of the last token of a sequence with scattered blocks."""
-        each = -(-self._scale.context // BLOCK_SIZE)
-        blocks = [number + place * self._scale.sequences for place in range(each)]
-        return SequenceStep([0], self._scale.context - 1, blocks)
+    def _last(self, context: int) -> list[SequenceStep]:
+        """Return a step of the last token of each sequence, which has scattered blocks."""
+        sequences, each = self._scale.sequences, -(-context // BLOCK_SIZE)
+        tables = [range(number, each * sequences, sequences) for number in range(sequences)]
+        return [SequenceStep([0], context - 1, blocks) for blocks in tables]
 
     def _random(self, *shape: int) -> torch.Tensor:
         values = torch.randn(shape, dtype=torch.bfloat16, device=self._device.torch)

@@ -31,6 +31,18 @@ int launch(void (*kernel)(Params...), dim3 grid, dim3 block, int shared_bytes, S
   return cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...);
 }
 
+// Return how many blocks of a kernel a multiprocessor runs at once, at least 1; found once, as the cards of a process
+// are alike.
+template <auto kernel>
+int blocks_together(int threads, int shared_bytes) {
+  static const int found = [&] {
+    int blocks = 0;
+    const auto error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, shared_bytes);
+    return error == cudaSuccess && blocks > 0 ? blocks : 1;
+  }();
+  return found;
+}
+
 #else
 
 #include "sim/cusim.h"

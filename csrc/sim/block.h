@@ -129,4 +129,11 @@ void require_shared(const void* start, size_t bytes, const char* what);
 // Run a grid with this kernel body. Return cudaErrorInvalidConfiguration or cudaErrorInvalidValue as CUDA would.
 cudaError_t run_grid(dim3 grid, dim3 block, int dynamic_shared_bytes, const std::function<void()>& kernel);
 
+// Blocks that all grids of this process have run, and those of them that came to a barrier: work is done between
+// barriers, so that the others found nothing to do, if their kernel has any.
+struct Counts {
+  int64_t run, at_barrier;
+};
+Counts counts();
+
 }  // namespace cusim

@@ -71,6 +71,12 @@ int launch(void (*kernel)(Params...), dim3 grid, dim3 block, int shared_bytes, S
   return cusim::run_grid(grid, block, shared_bytes, [&] { kernel(static_cast<Params>(args)...); });
 }
 
+// Return a number of blocks that run at once on a multiprocessor, of which the simulator has none.
+template <auto kernel>
+int blocks_together(int, int) {
+  return 2;
+}
+
 inline const char* cudaGetErrorString(cudaError_t error) {
   switch (error) {
     case cudaErrorInvalidConfiguration:

@@ -15,6 +15,8 @@ void run_thread();
 
 namespace {
 
+std::atomic<int64_t> blocks_run{0}, blocks_at_barrier{0};
+
 constexpr unsigned kMaxThreads = 1024;
 constexpr unsigned kMaxGridYZ = 65535;
 
@@ -147,6 +149,8 @@ void run_block(Block& b, Arena& arena, size_t dynamic_bytes, Order order, long n
     const bool moved = order.direction == Direction::kRandom ? run_shuffled(b, threads, random) : run_warps(b, threads);
     if (!moved) report_deadlock(b);
   }
+  blocks_run++;
+  if (b.phase != arena.phase + 1) blocks_at_barrier++;
   arena.phase = b.phase;
   check_shared(b);
 }
@@ -161,6 +165,10 @@ cudaError_t check_launch(dim3 grid, dim3 block, int dynamic_bytes) {
 }
 
 }  // namespace
+
+Counts counts() {
+  return {blocks_run, blocks_at_barrier};
+}
 
 cudaError_t run_grid(dim3 grid, dim3 block, int dynamic_bytes, const std::function<void()>& kernel) {
   if (const cudaError_t error = check_launch(grid, block, dynamic_bytes); error != cudaSuccess) return error;

@@ -69,22 +69,40 @@ class Pool {
     return core_append_kv(&args, nullptr) == CORE_OK && all_ready(q_out, static_cast<CoreKv>(blocks_.kv), dim_);
   }
 
-  bool decode(int splits, int window) {
+  // Each sequence from its position `first` on, in ranges of so many tokens.
+  bool decode(int first, int tokens) {
+    const int most = (kTokens - first + tokens - 1) / tokens;
     Numbers q(kSequences * kHeads * dim_, kOne), out(q.size(), kPoison);
-    std::vector<float> parts(splits > 1 ? q.size() * splits : 0),
-        sums(splits > 1 ? kSequences * kHeads * splits * 2 : 0);
-    auto args = attention<CoreDecodeAttention>(q, out, window);
+    std::vector<float> parts(q.size() * most), sums(kSequences * kHeads * most * 2);
+    std::vector<int32_t> arrived(kSequences * kHeads);
+    std::vector<CoreDecodeTask> tasks;
+    for (int part = 0; part < most; part++) {
+      const int begin = first + part * tokens, end = std::min(begin + tokens, kTokens);
+      for (int sequence = 0; sequence < kSequences; sequence++)
+        tasks.push_back({sequence, sequence, begin, end, part, most});
+    }
+    const std::vector<int32_t> list = {0, static_cast<int32_t>(tasks.size())};
+    auto args = attention<CoreDecodeAttention>(q, out);
+    args.tasks = tasks.data();
+    args.list = list.data();
     args.parts = parts.data();
     args.part_sums = sums.data();
-    args.splits = splits;
-    return core_decode_attention(&args, nullptr) == CORE_OK && all_ones(out);
+    args.arrived = arrived.data();
+    args.most_parts = most;
+    args.multiprocessors = 1;
+    return core_decode_attention(&args, nullptr) == CORE_OK && all_ones(out) &&
+           arrived == decltype(arrived)(arrived.size());
   }
 
   bool prefill(int window) {
     Numbers q(kSequences * kTokens * kHeads * dim_, kOne), out(q.size(), kPoison);
     const std::vector<int32_t> firsts = {0, kTokens, 2 * kTokens};
-    auto args = attention<CorePrefillAttention>(q, out, window);
+    const std::vector<int32_t> rows = {0, 1};
+    auto args = attention<CorePrefillAttention>(q, out);
+    args.table_rows = rows.data();
     args.firsts = firsts.data();
+    args.stored = stored_.data();
+    args.window = window;
     args.longest = kTokens;
     return core_prefill_attention(&args, nullptr) == CORE_OK && all_ones(out);
   }
@@ -104,18 +122,16 @@ class Pool {
 
  private:
   template <typename Args>
-  Args attention(const Numbers& q, Numbers& out, int window) {
+  Args attention(const Numbers& q, Numbers& out) {
     Args args{};
     args.q = q.data();
     args.out = out.data();
     args.tables = tables_.data();
-    args.stored = stored_.data();
     args.blocks = blocks_;
     args.q_stride = kHeads * dim_;
     args.sequences = kSequences;
     args.heads = kHeads;
     args.max_blocks = 2;
-    args.window = window;
     args.scale = 0.125f;
     return args;
   }
@@ -128,8 +144,8 @@ class Pool {
 
 bool check(CoreKv kv, int dim) {
   Pool pool(kv, dim);
-  const bool right =
-      pool.append() && pool.copy() && pool.decode(1, 0) && pool.decode(3, 20) && pool.prefill(dim % 3 == 0 ? 0 : 20);
+  const bool right = pool.append() && pool.copy() && pool.decode(0, kTokens) && pool.decode(17, 16) &&
+                     pool.prefill(dim % 3 == 0 ? 0 : 20);
   if (!right) fprintf(stderr, "storage %d, head dimension %d\n", kv, dim);
   return right;
 }

@@ -95,14 +95,14 @@ struct Softmax {
   }
 };
 
-// The blocks of a sequence's tokens.
+// The blocks of a sequence's tokens: a row of the block tables.
 struct Table {
   const int32_t* blocks;
   Divisor block_size;
 
   template <typename Args>
-  __device__ Table(const Args& args, int sequence)
-      : blocks(args.tables + int64_t{sequence} * args.max_blocks), block_size(args.blocks.block_size) {}
+  __device__ Table(const Args& args, int row)
+      : blocks(args.tables + int64_t{row} * args.max_blocks), block_size(args.blocks.block_size) {}
 
   __device__ int block(int position) const { return blocks[block_size.quotient(position)]; }
   __device__ int slot(int position) const { return block_size.remainder(position); }

@@ -1,4 +1,5 @@
-// Decode attention, one query row per sequence: warps share the chunks of a part, and a second kernel joins the parts.
+// Decode attention, one query row per sequence: warps share the chunks of a part, and the thread block that is the last
+// of a sequence joins its parts. Thread blocks stay, and take task after task.
 #include <cstdint>
 
 #include "common/status.h"
@@ -12,7 +13,7 @@ namespace {
 
 constexpr int kWarps = 4;
 
-// ---- the parts of warps, and of splits ----
+// ---- the parts of warps, and of sequences ----
 
 struct WarpSums {
   float most[kWarps][kTileHeads], sum[kWarps][kTileHeads], middle[kWarps][kTileHeads];
@@ -26,7 +27,8 @@ __device__ inline float most_of(const WarpSums& sums, int head) {
   return most;
 }
 
-// The sums of all warps for a head: of weights, and of the output's entries lane, lane + 32 and so on.
+// The sums of all warps, or of all parts, for a head: of weights, and of the output's entries lane, lane + 32 and so
+// on.
 template <int D>
 struct Joined {
   static constexpr int kEntries = (D + kWarpSize - 1) / kWarpSize;
@@ -43,6 +45,21 @@ struct Joined {
       sum += factor * sums.sum[warp][head];
 #pragma unroll
       for (int k = 0; k < kEntries; k++) out[k] += factor * (there(k) ? entries[entry(k)] + middle : 0.0f);
+    }
+  }
+
+  // The parts of a row, which other thread blocks left.
+  __device__ Joined(const CoreDecodeAttention& args, int64_t row, int parts) : most(-INFINITY) {
+    const float* sums = args.part_sums + row * args.most_parts * 2;
+    const float* entries = args.parts + row * args.most_parts * D;
+    for (int part = entry(0); part < parts; part += kWarpSize) most = fmaxf(most, sums[part * 2]);
+    most = warp_reduce(most, [](float a, float b) { return fmaxf(a, b); });
+    const float base = most == -INFINITY ? 0.0f : most;
+    for (int part = 0; part < parts; part++) {
+      const float factor = exp2f(sums[part * 2] - base);
+      sum += factor * sums[part * 2 + 1];
+#pragma unroll
+      for (int k = 0; k < kEntries; k++) out[k] += there(k) ? factor * entries[part * D + entry(k)] : 0.0f;
     }
   }
 
@@ -85,11 +102,35 @@ __device__ void join_warps(const CoreDecodeAttention& args, const Task& task, co
     Joined<D> joined(sums, outputs, head);
     if constexpr (Format::kSpread) joined.gather_back();
     const int64_t row = task.row(args, head);
-    if (args.splits == 1) {
+    if (task.range.parts == 1) {
       joined.put(args, row);
     } else {
-      joined.leave(args, row * args.splits + task.split);
+      joined.leave(args, row * args.most_parts + task.range.part);
     }
+  }
+}
+
+// True, in all threads, if the others that share this task's sequence and heads have left their parts.
+__device__ inline bool is_last(const CoreDecodeAttention& args, const Task& task) {
+  SHARED_ARRAY(int, last, 1);
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    int32_t* arrived = args.arrived + task.row(args, 0);
+    __threadfence();  // this block's part before its arrival, and the others' arrivals before their parts are read
+    *last = atomicAdd(arrived, 1) == task.range.parts - 1;
+    if (*last) *arrived = 0;
+    __threadfence();
+  }
+  __syncthreads();
+  return *last;
+}
+
+// One warp per head.
+template <int D>
+__device__ void join_parts(const CoreDecodeAttention& args, const Task& task) {
+  for (int head = static_cast<int>(threadIdx.x) / kWarpSize; head < task.heads; head += kWarps) {
+    const int64_t row = task.row(args, head);
+    Joined<D>(args, row, task.range.parts).put(args, row);
   }
 }
 
@@ -119,8 +160,9 @@ constexpr bool kValuesEarly = D * Format::kBits <= 128 * 16;
 template <typename Format, int D>
 __device__ void attend(const CoreDecodeAttention& args, const Task& task, State<Format, D>& state) {
   const Query<D> query(args, task, state.g, state.t);
-  const Table table(args, task.sequence);
-  for (int number = task.first_chunk + static_cast<int>(threadIdx.x) / kWarpSize; number < task.end_chunk;
+  const Table table(args, task.range.table);
+  const int end = (task.range.end + kChunk - 1) / kChunk;
+  for (int number = task.range.first / kChunk + static_cast<int>(threadIdx.x) / kWarpSize; number < end;
        number += kWarps) {
     const Chunk<Format> chunk(args, task, table, number);
     const Scales<Format> scales(chunk, state.t);
@@ -161,38 +203,25 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, kTogether<D>)
     decode_attention_kernel(const __grid_constant__ CoreDecodeAttention args) {
   SHARED_ARRAY(WarpSums, sums, 1);
   DYNAMIC_SHARED(float, outputs);  // [kWarps, kTileHeads, D]
-  State<Format, D> state;
-  attend(args, Task(args), state);
-  put_part(state, *sums, outputs);
-  __syncthreads();
-  join_warps<Format, D>(args, Task(args), *sums, outputs);  // rebuilt, so that it does not occupy registers until then
-}
-
-// Join the splits of one row. One thread per entry.
-__global__ void __launch_bounds__(256) join_splits_kernel(const __grid_constant__ CoreDecodeAttention args) {
-  const int64_t row = int64_t{blockIdx.y} * args.heads + blockIdx.x;
-  const float* sums = args.part_sums + row * args.splits * 2;
-  float most = -INFINITY, sum = 0.0f, out = 0.0f;
-  for (int split = 0; split < args.splits; split++) most = fmaxf(most, sums[split * 2]);
-  const float base = most == -INFINITY ? 0.0f : most;
-  for (int split = 0; split < args.splits; split++) {
-    const float factor = exp2f(sums[split * 2] - base);
-    sum += factor * sums[split * 2 + 1];
-    out += factor * args.parts[(row * args.splits + split) * blockDim.x + threadIdx.x];
+  const int count = args.list[1] * sharers_of(args);
+  for (int number = static_cast<int>(blockIdx.x); number < count; number += static_cast<int>(gridDim.x)) {
+    State<Format, D> state;
+    attend(args, Task(args, number), state);
+    put_part(state, *sums, outputs);
+    __syncthreads();
+    const Task task(args, number);  // rebuilt, so that it does not occupy registers until then
+    join_warps<Format, D>(args, task, *sums, outputs);
+    if (task.range.parts > 1 && is_last(args, task)) join_parts<D>(args, task);
+    __syncthreads();  // the next task writes sums and outputs again
   }
-  const float whole = sum + sink_weight(args.sinks, static_cast<int>(blockIdx.x), most);
-  const float result = sum == 0.0f ? 0.0f : out / whole;
-  static_cast<BFloat16*>(args.out)[row * blockDim.x + threadIdx.x] = from_float<BFloat16>(result);
 }
 
 template <typename Format, int D>
 CoreStatus launch_decode(const CoreDecodeAttention& args, Stream stream) {
-  const dim3 grid(args.splits, args.blocks.kv_heads * tiles_of(args), args.sequences);
-  constexpr int kSharedBytes = kWarps * kTileHeads * D * static_cast<int>(sizeof(float));
+  constexpr int kThreads = kWarps * kWarpSize, kSharedBytes = kWarps * kTileHeads * D * static_cast<int>(sizeof(float));
   const auto kernel = decode_attention_kernel<Format, D>;
-  const int error = launch(kernel, grid, dim3(kWarps * kWarpSize), kSharedBytes, stream, args);
-  if (error != 0 || args.splits == 1) return device_status(error);
-  return device_status(launch(join_splits_kernel, dim3(args.heads, args.sequences), dim3(D), 0, stream, args));
+  const dim3 grid(args.multiprocessors * blocks_together<decode_attention_kernel<Format, D>>(kThreads, kSharedBytes));
+  return device_status(launch(kernel, grid, dim3(kThreads), kSharedBytes, stream, args));
 }
 
 template <typename Format>

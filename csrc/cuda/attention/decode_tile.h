@@ -19,39 +19,29 @@ CORE_BOTH int tiles_of(const CoreDecodeAttention& args) {
   return (args.heads / args.blocks.kv_heads + kTileHeads - 1) / kTileHeads;
 }
 
-// The task of a thread block: some heads of a sequence, over some chunks.
-struct Task {
-  int sequence, kv_head, split;
-  int first_head, heads;  // of all query heads
-  int stored;             // tokens of the sequence
-  int lowest;             // first visible position
-  int first_chunk, end_chunk;
+// Number of thread blocks that share a range of tokens, each for some of the query heads.
+CORE_BOTH int sharers_of(const CoreDecodeAttention& args) {
+  return args.blocks.kv_heads * tiles_of(args);
+}
 
-  __device__ explicit Task(const CoreDecodeAttention& args) {
-    const int tiles = tiles_of(args), group = args.heads / args.blocks.kv_heads;
-    const int tile = static_cast<int>(blockIdx.y) % tiles;
-    split = static_cast<int>(blockIdx.x);
-    kv_head = static_cast<int>(blockIdx.y) / tiles;
-    sequence = static_cast<int>(blockIdx.z);
+// What a thread block computes at once: some heads of a sequence, over a range of its tokens.
+struct Task {
+  CoreDecodeTask range;
+  int kv_head;
+  int first_head, heads;  // of all query heads
+
+  __device__ Task(const CoreDecodeAttention& args, int number) {
+    const int sharers = sharers_of(args), tiles = tiles_of(args), group = args.heads / args.blocks.kv_heads;
+    range = args.tasks[args.list[0] + number / sharers];
+    kv_head = number % sharers / tiles;
+    const int tile = number % tiles;
     first_head = kv_head * group + tile * kTileHeads;
     heads = min(kTileHeads, group - tile * kTileHeads);
-    stored = args.stored[sequence];
-    lowest = args.window > 0 ? max(0, stored - args.window) : 0;
-    share(args);
-  }
-
-  __device__ void share(const CoreDecodeAttention& args) {
-    const int first = lowest / kChunk, end = (stored + kChunk - 1) / kChunk;
-    const int equal = (end - first + args.splits - 1) / args.splits;
-    const int each = args.split_size > 0 ? args.split_size / kChunk : equal;
-    const bool last = split == args.splits - 1;
-    first_chunk = static_cast<int>(min(int64_t{end}, first + int64_t{split} * each));
-    end_chunk = last ? end : min(end, first_chunk + each);
   }
 
   // Row of the output, and of the parts.
   __device__ int64_t row(const CoreDecodeAttention& args, int head) const {
-    return int64_t{sequence} * args.heads + first_head + head;
+    return int64_t{range.sequence} * args.heads + first_head + head;
   }
 };
 
@@ -83,7 +73,7 @@ struct Query {
 
   __device__ Query(const CoreDecodeAttention& args, const Task& task, int g, int t) {
     if (g < task.heads) {
-      const auto* row = static_cast<const BFloat16*>(args.q) + task.sequence * args.q_stride;
+      const auto* row = static_cast<const BFloat16*>(args.q) + task.range.sequence * args.q_stride;
       load_row<Bf16Kv, D>(reinterpret_cast<const unsigned char*>(row + (task.first_head + g) * D), t, pairs);
     }
 #pragma unroll
@@ -100,11 +90,11 @@ struct Chunk {
   const unsigned char* keys;
   int64_t side_bytes;  // from a key to its value: one address less to keep in registers
   const CodeScale *key_scales, *value_scales;
-  int position;  // of the first token
-  int lowest, stored;
+  int position;    // of the first token
+  int first, end;  // of the visible positions
 
   __device__ Chunk(const CoreDecodeAttention& args, const Task& task, const Table& table, int number)
-      : position(number * kChunk), lowest(task.lowest), stored(task.stored) {
+      : position(number * kChunk), first(task.range.first), end(task.range.end) {
     const KvPlaces<Format> places{args.blocks};
     side_bytes = places.rows() * places.row_bytes();
     const int block = table.block(position), slot = table.slot(position);
@@ -114,7 +104,7 @@ struct Chunk {
   }
 
   // True if a token of the chunk is visible to the row. The data of others is undefined.
-  __device__ bool sees(int token) const { return position + token >= lowest && position + token < stored; }
+  __device__ bool sees(int token) const { return position + token >= first && position + token < end; }
 };
 
 // ---- S and P ----

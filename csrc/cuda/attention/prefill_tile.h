@@ -40,7 +40,7 @@ struct Task {
 
   // The last tiles, which have the most visible keys, start first.
   __device__ explicit Task(const CorePrefillAttention& args)
-      : group(args.heads / args.blocks.kv_heads), table(args, static_cast<int>(blockIdx.z)) {
+      : group(args.heads / args.blocks.kv_heads), table(args, args.table_rows[blockIdx.z]) {
     const int sequence = static_cast<int>(blockIdx.z), length = args.firsts[sequence + 1] - args.firsts[sequence];
     const int heads = args.heads / args.blocks.kv_heads;
     kv_head = static_cast<int>(blockIdx.y);

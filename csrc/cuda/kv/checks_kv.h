@@ -58,8 +58,8 @@ void check_attention(Check& check, const Args& args) {
   const int64_t width = int64_t{args.heads} * args.blocks.head_dim;
   check.that(args.q_stride >= width && args.q_stride % 8 == 0, CORE_BAD_SHAPE, args.q_stride);
   check.that(args.sequences <= kMaxGridYZ, CORE_BAD_SHAPE, args.sequences);
-  check.extent(args.max_blocks).count(args.window).not_negative(args.scale).not_negative(args.soft_cap);
-  check.pointer(args.q, 16).pointer(args.out, 16).pointer(args.tables, 4).pointer(args.stored, 4);
+  check.extent(args.max_blocks).not_negative(args.scale).not_negative(args.soft_cap);
+  check.pointer(args.q, 16).pointer(args.out, 16).pointer(args.tables, 4);
   check.optional(args.sinks, 2);
 }
 
@@ -83,16 +83,18 @@ inline void check_op(Check& check, const CoreDecodeAttention& args) {
   check.count(args.sequences);
   if (!check.ok() || args.sequences == 0) return;
   check_attention(check, args);
-  check.that(args.splits > 0 && args.splits <= kMaxGridYZ, CORE_BAD_SHAPE, args.splits);
-  check.that(args.split_size >= 0 && args.split_size % 16 == 0, CORE_BAD_SHAPE, args.split_size);
-  if (args.splits != 1) check.pointer(args.parts, 4).pointer(args.part_sums, 4);
+  for (const int32_t* number : {&args.most_parts, &args.multiprocessors}) {
+    check.that(*number > 0 && *number <= kMaxGridYZ, CORE_BAD_SHAPE, *number);
+  }
+  check.pointer(args.tasks, 4).pointer(args.list, 4);
+  if (args.most_parts != 1) check.pointer(args.parts, 4).pointer(args.part_sums, 4).pointer(args.arrived, 4);
 }
 
 inline void check_op(Check& check, const CorePrefillAttention& args) {
   check.count(args.sequences).count(args.longest);
   if (!check.ok() || args.sequences == 0 || args.longest == 0) return;
   check_attention(check, args);
-  check.pointer(args.firsts, 4);
+  check.count(args.window).pointer(args.table_rows, 4).pointer(args.firsts, 4).pointer(args.stored, 4);
 }
 
 inline void check_op(Check& check, const CoreCopyBlocks& args) {

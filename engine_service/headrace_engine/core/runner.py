@@ -104,7 +104,8 @@ class SequenceStep:
         token_ids: ids to compute, at positions start, start + 1, …; at least one.
         start: number of tokens whose keys and values are already in the sequence's blocks.
         blocks: its block table; token t is in blocks[t // block_size] at offset t % block_size.
-            Covers at least start + len(token_ids) tokens.
+            Covers at least start + len(token_ids) tokens. Whoever passes the same object again has only appended to
+            it: a backend may keep what it saw of it.
         sampling: how to sample the token after the last of token_ids; None: do not (a chunk inside the prompt).
         position: number of tokens generated before the one to sample, for the random numbers.
         index: number of the sequence in its request, for the random numbers.

@@ -2,141 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import random
 from typing import Any
 
 import pytest
 import torch
 from headrace_engine.native import Code, Dtype, Kv, Native, NativeError
 from headrace_engine.native.abi import DecodeAttention, PrefillAttention
-from native.buffers import Output, stream_of
-from native.kv_pool import FAR, GAP, KvPool, kv_formats
-from torch import Tensor
-
-LIMIT = 4e-3
-ROW_LIMIT = 6e-3
-"""Of one row: where it attends to few keys, roundings do not average out."""
-NOBODYS = 2**31 - 1
-"""A block that no pool has: whoever reads it dies."""
-MODELS = [(9, 3, 64), (2, 2, 64), (4, 2, 80), (3, 1, 96), (8, 1, 128), (16, 1, 64), (7, 1, 256), (11, 1, 80)]
-"""Query heads, KV heads, entries of a head."""
+from native.buffers import Output
+from native.device.attention_cases import FAR_OFF, MODELS, Case, assert_close
+from native.kv_pool import FAR, KvPool, kv_formats
 
 formats = pytest.mark.parametrize("kv", kv_formats, ids=lambda kv: kv.name.lower())
 models = pytest.mark.parametrize("model", MODELS, ids=str)
-
-
-@dataclass
-class Case:
-    """Sequences in shuffled blocks; what they have not stored is NaN, and their tables lead nowhere behind it.
-
-    Attributes:
-        sequences: rows of each sequence, and the tokens that it has stored, its rows included.
-    """
-
-    device: Native
-    kv: Kv
-    model: tuple[int, int, int]
-    sequences: list[tuple[int, int]]
-    block_size: int = 16
-    window: int = 0
-    soft_cap: float = 0.0
-    gap: int = GAP
-    sunk: bool = False
-
-    def __post_init__(self) -> None:
-        heads, kv_heads, dim = self.model
-        self.max_blocks = max(1, *(-(-stored // self.block_size) for _, stored in self.sequences)) + 1
-        count = len(self.sequences) * self.max_blocks
-        where = self.device.device
-        self.sinks = (3 * torch.randn(heads)).bfloat16().to(where)
-        self.pool = KvPool(where, self.kv, kv_heads, dim, self.block_size, count, self.gap)
-        self.pool.fill()
-        self.tables = torch.randperm(count).view(len(self.sequences), self.max_blocks).int()
-        rows = sum(length for length, _ in self.sequences)
-        self.fused = torch.randn(rows, (heads + 2 * kv_heads) * dim).bfloat16()
-        queries = self.fused[:, : heads * dim].unflatten(1, (heads, dim))
-        queries.copy_(self.pool.rotation.gathered(queries))
-        self.fused = self.fused.to(where)
-        self.entries = self.pool.entries()
-        for table, (_, stored) in zip(self.tables, self.sequences, strict=True):
-            for position in range(stored, self.max_blocks * self.block_size):
-                self.pool.forget(int(table[position // self.block_size]), position % self.block_size)
-            table[-(-stored // self.block_size) :] = NOBODYS
-        self.out = Output((rows, heads * dim), Dtype.BFLOAT16, where)
-
-    def common(self) -> dict[str, Any]:
-        """Fields that both structs have."""
-        heads, _, dim = self.model
-        where = self.device.device
-        self.kept = [self.tables.to(where), torch.tensor([stored for _, stored in self.sequences]).int().to(where)]
-        tables, stored = (tensor.data_ptr() for tensor in self.kept)
-        return {
-            "q": self.fused.data_ptr(),
-            "tables": tables,
-            "stored": stored,
-            "out": self.out.tensor.data_ptr(),
-            "sinks": self.sinks.data_ptr() if self.sunk else None,
-            "blocks": self.pool.struct,
-            "q_stride": self.fused.shape[1],
-            "sequences": len(self.sequences),
-            "heads": heads,
-            "max_blocks": self.max_blocks,
-            "window": self.window,
-            "scale": dim**-0.5,
-            "soft_cap": self.soft_cap,
-        }
-
-    def decode(self, splits: int = 1, split_size: int = 0) -> Tensor:
-        """One row a sequence."""
-        heads, _, dim = self.model
-        shape = (len(self.sequences), heads, splits)
-        parts = torch.full((*shape, dim), torch.nan, device=self.device.device)
-        sums = torch.full((*shape, 2), torch.nan, device=self.device.device)
-        args = DecodeAttention(**self.common(), splits=splits, split_size=split_size)
-        if splits > 1:
-            args.parts, args.part_sums = parts.data_ptr(), sums.data_ptr()
-        self.device.launch("decode_attention", args, stream_of(self.device))
-        return self.out.written()
-
-    def prefill(self) -> Tensor:
-        """All rows."""
-        lengths = [length for length, _ in self.sequences]
-        firsts = torch.tensor([0, *lengths]).cumsum(0).int().to(self.device.device)
-        args = PrefillAttention(**self.common(), firsts=firsts.data_ptr(), longest=max(lengths))
-        self.device.launch("prefill_attention", args, stream_of(self.device))
-        return self.out.written()
-
-    def expected(self) -> Tensor:
-        """The same in float64."""
-        heads, _, dim = self.model
-        queries = self.pool.rotation.rotate(self.fused[:, : heads * dim].cpu().view(-1, heads, dim))
-        rows = queries.split([length for length, _ in self.sequences])
-        return torch.cat([self._attend(*each) for each in zip(rows, self.tables, self.sequences, strict=True)])
-
-    def _attend(self, q: Tensor, table: Tensor, sequence: tuple[int, int]) -> Tensor:
-        heads, kv_heads, dim = self.model
-        length, stored = sequence
-        if not stored:
-            return torch.zeros(length, heads * dim, dtype=torch.float64)
-        both = self.entries[table[table != NOBODYS].long()].permute(1, 2, 0, 3, 4).flatten(2, 3)[:, :, :stored]
-        k, v = both.repeat_interleave(heads // kv_heads, dim=1)
-        scores = torch.einsum("qhd,hkd->hqk", q, k) * dim**-0.5
-        if self.soft_cap:
-            scores = self.soft_cap * torch.tanh(scores / self.soft_cap)
-        at, key = torch.arange(stored - length, stored).unsqueeze(1), torch.arange(stored)
-        hidden = (key > at) | ((key <= at - self.window) if self.window else key < 0)
-        sinks = self.sinks.cpu().double() if self.sunk else torch.full((heads,), -torch.inf, dtype=torch.float64)
-        every = torch.cat((scores.masked_fill(hidden, -torch.inf), sinks.view(-1, 1, 1).expand(-1, length, 1)), -1)
-        weights = every.softmax(-1)[..., :-1]
-        return torch.einsum("hqk,hkd->qhd", weights, v).flatten(1)
-
-
-def assert_close(actual: Tensor, expected: Tensor) -> None:
-    """All rows together differ by at most the limit, relative to their length, and none of them by far more."""
-    error, length = (actual - expected).norm(dim=-1), expected.norm(dim=-1)
-    assert error.norm() <= LIMIT * length.norm(), f"error {(error.norm() / length.norm()).item():.1e}"
-    worst = (error / length.clamp_min(1e-30)).max().item()
-    assert (error <= ROW_LIMIT * length).all(), f"largest error of a row {worst:.1e}"
 
 
 @formats
@@ -153,36 +31,55 @@ VARIANTS = [{"window": 20}, {"soft_cap": 3.0}, {"block_size": 48, "window": 33},
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_decode_knows_windows_caps_and_longer_blocks(device: Native, kv: Kv, variant: dict[str, Any]) -> None:
     case = Case(device, kv, (6, 2, 80), [(1, 100), (1, 5), (1, 49)], **variant)
-    assert_close(case.decode(splits=2), case.expected())
+    assert_close(case.decode(64), case.expected())
 
 
 @formats
-@pytest.mark.parametrize(("splits", "split_size"), [(3, 0), (16, 0), (2, 32), (9, 16)])
-def test_parts_are_joined_however_many_there_are(device: Native, kv: Kv, splits: int, split_size: int) -> None:
+@pytest.mark.parametrize("size", [16, 64, 160])
+@pytest.mark.parametrize("multiprocessors", [1, 40])
+def test_parts_are_joined_however_many_there_are(device: Native, kv: Kv, size: int, multiprocessors: int) -> None:
     case = Case(device, kv, (4, 2, 64), [(1, 150), (1, 17), (1, 3)])
-    assert_close(case.decode(splits, split_size), case.expected())
+    assert_close(case.decode(size, multiprocessors), case.expected())
 
 
-@pytest.mark.parametrize("splits", [1, 4])
-def test_a_sequence_that_stores_nothing_gives_zeros(device: Native, splits: int) -> None:
+@pytest.mark.parametrize("size", [FAR_OFF, 16])
+def test_a_sequence_that_stores_nothing_gives_zeros(device: Native, size: int) -> None:
     case = Case(device, Kv.BFLOAT16, (4, 2, 64), [(1, 0), (1, 20), (1, 0)])
-    assert_close(case.decode(splits), case.expected())
+    assert_close(case.decode(size), case.expected())
 
 
 @formats
-@pytest.mark.parametrize("splits", [1, 3])
-def test_sinks_take_part_in_joined_parts(device: Native, kv: Kv, splits: int) -> None:
+@pytest.mark.parametrize("size", [FAR_OFF, 48])
+def test_sinks_take_part_in_joined_parts(device: Native, kv: Kv, size: int) -> None:
     case = Case(device, kv, (4, 2, 64), [(1, 150), (1, 0), (1, 3)], sunk=True)
-    assert_close(case.decode(splits), case.expected())
+    assert_close(case.decode(size), case.expected())
 
 
 @formats
 def test_a_row_has_the_same_bits_alone_and_among_others(device: Native, kv: Kv) -> None:
     case = Case(device, kv, (4, 2, 64), [(1, 90), (1, 40)])
-    together = case.decode(splits=3)[1]
+    together = case.decode(32)[1]
     case.fused, case.tables, case.sequences = case.fused[1:], case.tables[1:], case.sequences[1:]
+    case.table_rows = case.table_rows[1:] % 2
     case.out = Output((1, 256), Dtype.BFLOAT16, device.device)
-    assert torch.equal(case.decode(splits=3)[0], together)
+    assert torch.equal(case.decode(32, multiprocessors=1)[0], together)
+
+
+@formats
+@models
+def test_random_lengths_in_parts_of_any_size(device: Native, kv: Kv, model: tuple[int, int, int]) -> None:
+    lengths = [random.choice((0, 1, 15, 16, 17, 31, 200, random.randrange(1, 120))) for _ in range(6)]
+    case = Case(device, kv, model, [(1, length) for length in lengths], window=random.choice((0, 0, 33)))
+    assert_close(case.decode(16 * random.randrange(1, 5), random.randrange(1, 9)), case.expected())
+
+
+def test_only_parts_of_several_are_written(device: Native) -> None:
+    """Room for parts is for the longest; the others leave it alone."""
+    case = Case(device, Kv.BFLOAT16, (4, 2, 64), [(1, 10), (1, 100), (1, 64)])
+    parts = torch.full((3, 4, 4, 64), torch.nan, device=device.device)
+    case.decode(32, parts=parts)
+    written = parts[:, 0, :, 0].isnan().logical_not().sum(1)
+    assert written.tolist() == [0, 4, 2]
 
 
 @formats
@@ -220,20 +117,21 @@ def test_t3_blocks_may_lie_beyond_two_gigabytes(device: Native, kv: Kv) -> None:
 
 
 OPS = {"decode_attention": DecodeAttention, "prefill_attention": PrefillAttention}
+POINTERS = ("q", "tables", "tasks", "list", "out", "parts", "part_sums", "arrived", "table_rows", "firsts", "stored")
 
 
 def arguments(op: str) -> Any:
     """Arguments of a right shape, whose addresses lead nowhere."""
     pool = KvPool("cpu", Kv.BFLOAT16, 2, 64, 16, 1)
     args: Any = OPS[op]()
-    for field_name in ("q", "tables", "stored", "out", "parts", "part_sums", "firsts"):
+    for field_name in POINTERS:
         if hasattr(args, field_name):
             setattr(args, field_name, 0x1000)
     args.blocks = pool.struct
     args.blocks.data, args.blocks.stride = 0x1000, 8192
     args.q_stride, args.sequences, args.heads, args.max_blocks, args.scale = 256, 2, 4, 3, 0.125
     if op == "decode_attention":
-        args.splits = 2
+        args.most_parts, args.multiprocessors = 2, 1
     else:
         args.longest = 5
     return args
@@ -249,7 +147,6 @@ WRONG = [
     ("q", 0x1004, Code.MISALIGNED),
     ("out", 0, Code.NULL_POINTER),
     ("tables", 0, Code.NULL_POINTER),
-    ("stored", 0x1001, Code.MISALIGNED),
     ("sinks", 0x1001, Code.MISALIGNED),
     ("q_stride", 255, Code.BAD_SHAPE),
     ("q_stride", 260, Code.BAD_SHAPE),
@@ -257,7 +154,6 @@ WRONG = [
     ("sequences", 65536, Code.BAD_SHAPE),
     ("heads", 3, Code.BAD_SHAPE),
     ("max_blocks", 0, Code.BAD_EXTENT),
-    ("window", -1, Code.BAD_COUNT),
     ("scale", float("nan"), Code.BAD_NUMBER),
     ("soft_cap", -1.0, Code.BAD_NUMBER),
     ("blocks.stride", 8192 + 8, Code.BAD_SHAPE),
@@ -269,12 +165,22 @@ WRONG = [
     ("blocks.kv", Kv.FLOAT32, Code.UNKNOWN_DTYPE),
 ]
 ONLY_DECODE = [
-    ("splits", 0, Code.BAD_SHAPE),
-    ("split_size", 24, Code.BAD_SHAPE),
+    ("most_parts", 0, Code.BAD_SHAPE),
+    ("multiprocessors", 0, Code.BAD_SHAPE),
+    ("multiprocessors", 65536, Code.BAD_SHAPE),
+    ("tasks", 0x1002, Code.MISALIGNED),
+    ("list", 0, Code.NULL_POINTER),
     ("parts", 0, Code.NULL_POINTER),
     ("part_sums", 0, Code.NULL_POINTER),
+    ("arrived", 0, Code.NULL_POINTER),
 ]
-ONLY_PREFILL = [("firsts", 0, Code.NULL_POINTER), ("longest", -1, Code.BAD_COUNT)]
+ONLY_PREFILL = [
+    ("firsts", 0, Code.NULL_POINTER),
+    ("table_rows", 0, Code.NULL_POINTER),
+    ("stored", 0x1001, Code.MISALIGNED),
+    ("window", -1, Code.BAD_COUNT),
+    ("longest", -1, Code.BAD_COUNT),
+]
 CASES = [("decode_attention", *wrong) for wrong in WRONG + ONLY_DECODE] + [
     ("prefill_attention", *wrong) for wrong in WRONG + ONLY_PREFILL
 ]

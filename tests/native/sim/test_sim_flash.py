@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from headrace_engine.backends.cuda.batch import CudaBatch
+from headrace_engine.backends.cuda.batch import CudaBatch, StepStaging
 from headrace_engine.backends.cuda.device.flash import FLASH, torch_attention
 from headrace_engine.backends.cuda.loading import CudaModel
 from headrace_engine.backends.cuda.ops import CudaOps
@@ -31,46 +31,35 @@ def flash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(PLAIN_VARIABLE, FLASH)
 
 
-def ops_of(model_path: Path) -> tuple[CudaModel, CudaOps, Any]:
+def ops_of(model_path: Path, window: int | None = None) -> tuple[CudaModel, CudaOps, StepStaging]:
     """One layer's ops over a pool of random keys and values."""
     runner = sim.make_runner(plan_for(model_path))
     runner.load(silent)
     model = runner._model
     assert model is not None
-    pool = model.pool(20)
+    model = replace(model, spec=replace(model.spec, layers=(LayerSpec(window=window),)))
+    pool, staging = model.pool(20), model.staging()
     pool.tensors[0].view(torch.bfloat16).copy_(torch.randn(pool.tensors[0].shape[0], pool.tensors[0].shape[1] // 2))
-    return model, model._ops(pool, None), pool  # type: ignore[arg-type]
+    return model, model._ops(pool, staging), staging
 
 
-def batch_of(extents: list[Extent]) -> CudaBatch:
-    count = sum(extent.length for extent in extents)
-    step = Batch([0] * count, extents, [])
-    tables = torch.zeros(len(extents), 8, dtype=torch.int32)
-    for row, extent in enumerate(extents):
-        tables[row, : len(extent.blocks)] = torch.tensor(extent.blocks)
-    slots = [e.blocks[p // 16] * 16 + p % 16 for e in extents for p in range(e.start, e.context)]
-    firsts = [0]
-    for extent in extents:
-        firsts.append(firsts[-1] + extent.length)
-    stored = [extent.context for extent in extents]
-    arrays = {"slots": slots, "firsts": firsts, "stored": stored, "token_ids": step.token_ids}
-    arrays |= {"positions": step.positions, "logits_rows": []}
-    tensors = {name: torch.tensor(values, dtype=torch.int32) for name, values in arrays.items()}
-    return CudaBatch({**tensors, "tables": tables}, step, 16)
+def batch_of(staging: StepStaging, extents: list[Extent]) -> CudaBatch:
+    step = Batch([0] * sum(extent.length for extent in extents), extents, [])
+    staging.fill(step)
+    return staging.view(step)
 
 
 @pytest.mark.parametrize("window", [None, 7, 40])
 def test_prompts_attend_as_the_kernel_says(model_path: Path, window: int | None, launched: list[str]) -> None:
     """Behind two single rows, of which one is deep in its sequence."""
-    model, ops, _ = ops_of(model_path)
-    ops._spec = replace(ops._spec, layers=(LayerSpec(window=window),) * ops._spec.num_layers)
+    model, ops, staging = ops_of(model_path, window)
     extents = [
         Extent(0, 1, 30, (3, 9)),
         Extent(1, 1, 0, (4,)),
         Extent(2, 37, 0, (11, 2, 7)),
         Extent(39, 5, 0, (15,)),
     ]
-    batch, q = batch_of(extents), torch.randn(44, model.spec.query_width).bfloat16()
+    batch, q = batch_of(staging, extents), torch.randn(44, model.spec.query_width).bfloat16()
     launched.clear()
     got = ops.paged_attention(0, q, batch)
     assert launched == ["decode_attention"]
@@ -82,10 +71,10 @@ def test_prompts_attend_as_the_kernel_says(model_path: Path, window: int | None,
 
 
 def test_a_chunk_behind_others_goes_to_the_kernel(model_path: Path, launched: list[str]) -> None:
-    model, ops, _ = ops_of(model_path)
+    model, ops, staging = ops_of(model_path)
     for start, kernel in ((0, []), (16, ["prefill_attention"])):
+        batch = batch_of(staging, [Extent(0, 20, 0, (1, 2)), Extent(20, 3, start, (3, 4))])
         launched.clear()
-        batch = batch_of([Extent(0, 20, 0, (1, 2)), Extent(20, 3, start, (3, 4))])
         ops.paged_attention(0, torch.randn(23, model.spec.query_width).bfloat16(), batch)
         assert launched == kernel
 

@@ -96,7 +96,7 @@ def test_what_is_under_way_is_not_overwritten(runner: CudaRunner) -> None:
     before = runner.launch([next_step(n, 1, ids_of(expected[0])[n]) for n in (0, 1)])
     slot = steps._slot
     sampler: Any = steps._sampler
-    pinned = [steps._staging._staging._sources, sampler._staging._sources, sampler._results._sources]
+    pinned = [steps._staging._words._sources, sampler._staging._sources, sampler._results._sources]
     pinned.append(sampler._arrays._pinned)
     kept = [memory[slot].clone() for memory in pinned]
     after = runner.launch([replace(next_step(n, 2, at=n), changes=masked, masked_ids=[9]) for n in (0, 1)])

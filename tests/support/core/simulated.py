@@ -152,6 +152,7 @@ class SimulatedRunner(Runner):
         self.spent = 0.0
         self._pool: dict[tuple[int, int], tuple[int, int]] = {}
         self._host: dict[tuple[int, int], tuple[int, int]] = {}
+        self._tables: dict[int, tuple[Sequence[int], tuple[int, ...]]] = {}
 
     def load(self, progress: Progress) -> None:
         progress(ModelPhase.LOADING, 1, 2)
@@ -280,6 +281,9 @@ class SimulatedRunner(Runner):
             _require(bool(step.token_ids), "a row without tokens")
             _require(end < self.plan.max_length, f"a row ends at {end}")
             _require(len(step.blocks) * self.plan.block_size >= end, "a table too short")
+            before = self._tables.get(id(step.blocks), (step.blocks, ()))[1]
+            _require(tuple(step.blocks[: len(before)]) == before, "a table that did not only grow")
+            self._tables[id(step.blocks)] = step.blocks, tuple(step.blocks)
             asked = step.prompt_logprobs
             last = 0 if asked is None else asked.first + len(asked.ids)
             _require(asked is None or 0 <= asked.first < last <= len(step.token_ids), "bad prompt_logprobs")

@@ -14,6 +14,7 @@ from torch import Tensor
 from headrace_engine.backend_choices import check_choices
 from headrace_engine.backends.cpu.weights.choices import choose_storage
 from headrace_engine.backends.cuda.batch import CudaBatch, Sizes, StepStaging
+from headrace_engine.backends.cuda.decode_tasks import DecodeTasks
 from headrace_engine.backends.cuda.device.device import Device
 from headrace_engine.backends.cuda.device.errors import WEIGHTS, check_kernels, explain_out_of_memory
 from headrace_engine.backends.cuda.device.flash import FLASH, FlashPrefill
@@ -105,6 +106,11 @@ class CudaModel:
         row: Tensor = table[token_id]
         return row
 
+    def staging(self) -> StepStaging:
+        """Return what uploads steps, with memory of its own."""
+        longest = self.sizes.blocks * self.sizes.block_size
+        return StepStaging(self.device, self.sizes, DecodeTasks(self.spec, longest))
+
     def pool(self, num_blocks: int) -> KvPool:
         """Return a new KV pool on the device, zeroed."""
         return KvPool(self.blocks, self.block_bytes, self.spec.num_layers, num_blocks, self.device.torch)
@@ -117,9 +123,8 @@ class CudaModel:
         return Decoder(self.spec, ops, self.weights, adapts=self.adapters is not None)
 
     def _ops(self, pool: KvPool, staging: StepStaging) -> CudaOps:
-        longest = self.sizes.blocks * self.sizes.block_size
         flash = FlashPrefill(self.device.attention(), pool) if FLASH in self.plain else None
-        given = (self.spec, self.positions, pool, staging, self.device, self.products, longest, flash, self.adapters)
+        given = (self.spec, self.positions, pool, staging, self.device, self.products, flash, self.adapters)
         if self.row_codes is None:
             return CudaOps(*given)
         if "row_codes" in self.plain:

@@ -33,9 +33,6 @@ from headrace_engine.native.abi import (
     RmsNorm,
 )
 
-SPLIT_TOKENS = 512
-"""Tokens of a sequence per group of threads: fixed, so that a row's bits do not depend on its neighbours."""
-
 
 class CudaOps:
     """Implements models.decoder.Ops over bfloat16 tensors on a device.
@@ -49,7 +46,6 @@ class CudaOps:
         staging: uploads steps to the device.
         device: the device that holds the tensors.
         products: computes with quantized weights.
-        longest: maximum tokens of a sequence.
         flash: attention that replaces the kernel where it applies; None: never.
         adapters: their factors; None: rows have none.
     """
@@ -62,7 +58,6 @@ class CudaOps:
         staging: StepStaging,
         device: Device,
         products: QuantizedProducts,
-        longest: int,
         flash: FlashPrefill | None = None,
         adapters: TorchAdapters | None = None,
     ) -> None:
@@ -72,7 +67,8 @@ class CudaOps:
         self._staging = staging
         self._device = device
         self._products = products
-        self._splits = -(-longest // SPLIT_TOKENS)
+        arrivals = staging.sequences * spec.num_heads
+        self._arrived = torch.zeros(arrivals, dtype=torch.int32, device=device.torch)
         self._flash = flash
         self._adapters = adapters
         self._mixtures = None if spec.experts is None else Mixtures(spec.experts, self.gated)
@@ -172,11 +168,11 @@ class CudaOps:
         return self._positions.scale(rotated, batch.positions)
 
     def paged_attention(self, layer: int, q: Tensor, batch: CudaBatch, sinks: Tensor | None = None) -> Tensor:
-        """See Ops. Sequences of one row, which come first, are split among groups of threads; the rest into tiles."""
+        """See Ops. Sequences of one row, which come first, take the tasks of decode attention; the rest tiles."""
         out = torch.empty_like(q)
         window = self._spec.layers[layer].window or 0
         if batch.single:
-            self._decode(layer, q, out, batch, window, sinks)
+            self._decode(layer, q, out, batch, sinks)
         if batch.single == len(batch.stored):
             return out
         plain = not self._spec.attention_soft_cap and sinks is None
@@ -253,29 +249,30 @@ class CudaOps:
         args.dtype = Dtype.BFLOAT16
         self._device.launch("rms_norm", args)
 
-    def _decode(self, layer: int, q: Tensor, out: Tensor, batch: CudaBatch, window: int, sinks: Tensor | None) -> None:
-        rows, splits = batch.single, self._splits
+    def _decode(self, layer: int, q: Tensor, out: Tensor, batch: CudaBatch, sinks: Tensor | None) -> None:
+        rows, tasks = batch.single, self._staging.tasks
         parts = sums = None
-        if splits > 1:
-            shape = (rows, self._spec.num_heads, splits)
+        if tasks.most_parts > 1:
+            shape = (rows, self._spec.num_heads, tasks.most_parts)
             parts = torch.empty(*shape, self._spec.head_dim, dtype=torch.float32, device=q.device)
             sums = torch.empty(*shape, 2, dtype=torch.float32, device=q.device)
         args = DecodeAttention(
             q=q.data_ptr(),
             tables=batch.tables.data_ptr(),
-            stored=batch.stored.data_ptr(),
+            tasks=batch.tasks.data_ptr(),
+            list=batch.lists[tasks.list_of(layer)].data_ptr(),
             out=out.data_ptr(),
             parts=None if parts is None else parts.data_ptr(),
             part_sums=None if sums is None else sums.data_ptr(),
+            arrived=self._arrived.data_ptr(),
             sinks=None if sinks is None else sinks.data_ptr(),
             blocks=self._pool.layer(layer),
             q_stride=q.stride(0),
             sequences=rows,
             heads=self._spec.num_heads,
             max_blocks=batch.tables.shape[1],
-            splits=splits,
-            split_size=SPLIT_TOKENS if splits > 1 else 0,
-            window=window,
+            most_parts=tasks.most_parts,
+            multiprocessors=self._device.multiprocessors,
             scale=self._spec.score_scale,
             soft_cap=self._spec.attention_soft_cap,
         )
@@ -285,7 +282,8 @@ class CudaOps:
         first = batch.single
         args = PrefillAttention(
             q=q.data_ptr(),
-            tables=batch.tables[first:].data_ptr(),
+            tables=batch.tables.data_ptr(),
+            table_rows=batch.table_rows[first:].data_ptr(),
             firsts=batch.firsts[first:].data_ptr(),
             stored=batch.stored[first:].data_ptr(),
             out=out.data_ptr(),

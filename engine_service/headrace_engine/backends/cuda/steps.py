@@ -9,7 +9,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from headrace_engine.backends.cuda.batch import CudaBatch, StepStaging
+from headrace_engine.backends.cuda.batch import CudaBatch
 from headrace_engine.backends.cuda.device.graphs import DecodeGraphs
 from headrace_engine.backends.cuda.device.in_flight import DEPTH, InFlightDeviceStep
 from headrace_engine.backends.cuda.device.pool import KvPool
@@ -40,7 +40,7 @@ class StepRunner:
         self._model = model
         self._pool = pool
         self._process = process
-        self._staging = StepStaging(model.device, model.sizes)
+        self._staging = model.staging()
         self._decoder: Decoder[Tensor, CudaBatch] = model.decoder(pool, self._staging)
         self._sampler: DeviceSampler | PlainSampler = (
             PlainSampler()
@@ -152,7 +152,7 @@ class StepRunner:
         return sampled
 
     def _collect_extras(
-        self, batch: Batch, steps: Sequence[SequenceStep], fill: Callable[[Batch], None]
+        self, batch: Batch, steps: Sequence[SequenceStep], fill: Callable[[Batch], object]
     ) -> list[Sampled]:
         """Compute a step with extra outputs or processed logits, which needs the hidden states of all rows."""
         decoder = self._decoder

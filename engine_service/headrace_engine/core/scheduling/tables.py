@@ -177,7 +177,7 @@ class BlockTables:
         if self._cache.in_pool(found) == found:
             self._pool.share(found)
             self._pool.release(leader.blocks[: len(found)])
-            leader.blocks[: len(found)] = found
+            leader.blocks = [*found, *leader.blocks[len(found) :]]
 
     def _missing_blocks(self, sequence: Sequence) -> int:
         """Return the number of blocks that its ids lack; it may have more for drafted ones."""

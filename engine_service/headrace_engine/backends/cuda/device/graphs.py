@@ -28,7 +28,7 @@ class DecodeGraphs:
         device: Device,
         largest: int,
         spare_block: int,
-        fill: Callable[[Batch], None],
+        fill: Callable[[Batch], object],
         compute: Callable[[Batch], object],
     ) -> None:
         self._spare = Extent(0, 1, 0, (spare_block,))
@@ -40,7 +40,7 @@ class DecodeGraphs:
             compute(batch)
             self._graphs[size], _ = device.capture(partial(compute, batch))
 
-    def run(self, token_ids: Sequence[int], extents: Sequence[Extent], fill: Callable[[Batch], None]) -> None:
+    def run(self, token_ids: Sequence[int], extents: Sequence[Extent], fill: Callable[[Batch], object]) -> None:
         """Enqueue one token of each sequence.
 
         Args:

@@ -82,3 +82,28 @@ class Staging:
     def fetch(self, slot: int) -> None:
         """Enqueue the copy of all arrays from the device to a slot."""
         self._sources[slot].copy_(self._target, non_blocking=True)
+
+
+class Words:
+    """32-bit numbers of steps, in one buffer as Staging's, but laid out anew by each step: only what it uses is sent.
+
+    Args:
+        device: the device.
+        kept: numbers in front, which are the device's own.
+        count: maximum numbers of a step.
+
+    Attributes:
+        host: by slot, int32 [count].
+        here: on the device, int32 [kept + count].
+    """
+
+    def __init__(self, device: Device, kept: int, count: int) -> None:
+        self._kept = kept
+        self._sources = [device.pinned(count * torch.int32.itemsize).view(torch.int32) for _ in range(DEPTH)]
+        self.host: list[Array] = [source.numpy() for source in self._sources]
+        self.here = torch.zeros(kept + count, dtype=torch.int32, device=device.torch)
+
+    def send(self, count: int, slot: int) -> Tensor:
+        """Enqueue the copy of a slot's first numbers to the device; return them there."""
+        target = self.here[self._kept : self._kept + count]
+        return target.copy_(self._sources[slot][:count], non_blocking=True)
