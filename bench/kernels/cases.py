@@ -69,7 +69,7 @@ def _product(
     limits: Limits, outputs: int, inputs: int, kind: str, matrix: Matrix, rows: int, activations: Activations
 ) -> Case:
     codes = activations is Activations.INT8
-    bits = {"bf16": 16, "int8": 8, "int8 g32": 9, "int4 g32": 5}[kind]
+    bits = {"bf16": 16, "int8": 8, "int8 g32": 9, "int4 g32": 5, "iq4 g32": 4.5}[kind]
     rate = limits.of("amx_int8" if codes else "amx_bf16", "dot_bf16" if kind == "bf16" else "vnni_int8")
     bound = _bound(outputs * inputs * bits / 8, 2.0 * outputs * inputs * rows, rate, limits)
 

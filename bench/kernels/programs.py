@@ -30,11 +30,14 @@ from headrace_engine.native import (
 ROTATED_BYTES = 64 << 20
 """Bytes read before anything is read again."""
 
+_IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+
 FORMATS: dict[str, dict[str, Any]] = {
     "bf16": {"format": Format.BFLOAT16},
     "int8": {"format": Format.INT8, "scales": Dtype.FLOAT16, "zero": 128},
     "int8 g32": {"format": Format.INT8, "group": 32, "scales": Dtype.FLOAT16, "offsets": True},
     "int4 g32": {"format": Format.INT4, "group": 32, "scales": Dtype.FLOAT16, "offsets": True},
+    "iq4 g32": {"format": Format.INT4, "group": 32, "scales": Dtype.FLOAT16, "codebook": _IQ4},
 }
 BLOCK_SIZE = 16
 _PACKED_ROWS = 1024

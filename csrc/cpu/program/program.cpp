@@ -179,6 +179,8 @@ void check_expert(OpCheck& check, const CoreExperts& op, const CoreExpert& exper
     check.that(one.outputs == outputs && one.inputs == inputs, CORE_BAD_SHAPE, op.experts);
     check.that(one.format == other.format && one.group == other.group, CORE_BAD_SHAPE, op.experts);
     check.that(one.codebook == other.codebook && one.shards == other.shards, CORE_BAD_SHAPE, op.experts);
+    const bool same_values = std::equal(std::begin(one.values), std::end(one.values), other.values);
+    check.that(one.codebook == 0 || same_values, CORE_BAD_SHAPE, op.experts);
   };
   alike(expert.gate, first.gate, width, hidden);
   alike(expert.up, first.up, width, hidden);

@@ -175,14 +175,23 @@ def _other_shape(experts: list[ExpertWeights]) -> tuple[list[ExpertWeights], int
     return [*experts[:3], replace(experts[3], down=experts[3].gate)], 2
 
 
-@pytest.mark.parametrize(("change", "field"), [(_used, "used"), (_other_shape, "experts")])
+def _other_codebook(experts: list[ExpertWeights]) -> tuple[list[ExpertWeights], int]:
+    other = copy.copy(experts[3].up)
+    other.struct = replace(other.matrix, codebook=(0.5, *other.matrix.codebook[1:])).struct(4096)
+    return [*experts[:3], replace(experts[3], up=other)], 2
+
+
+CHANGES = [(_used, "used"), (_other_shape, "experts"), (_other_codebook, "experts")]
+
+
+@pytest.mark.parametrize(("change", "field"), CHANGES)
 def test_what_is_no_mixture_is_refused(
     cpu: Cpu,
     rng: np.random.Generator,
     change: Callable[[list[ExpertWeights]], tuple[list[ExpertWeights], int]],
     field: str,
 ) -> None:
-    experts, inputs = mixture(rng, cpu, "float32", 4, 32, 40), random_inputs(rng, 2, 32, 4)
+    experts, inputs = mixture(rng, cpu, "int4 whole codebook", 4, 32, 40), random_inputs(rng, 2, 32, 4)
     changed, used = change(experts.packed)
     with pytest.raises(NativeError, match=f"^experts: {field}"):
         program(cpu, inputs, changed, used, True)

@@ -7,11 +7,12 @@
 //   BFLOAT16             floats                pairs         pairs for one row, else tiles
 //   INT8, a row a group  integers              integers      integers for few rows, else whole
 //   other INT8, INT4     integers              integers      integers for few rows, codes for some, else tiles
-//   INT4, codebook       floats                floats        floats for one row, else tiles
+//   INT4, codebook       integers or floats    likewise      floats for one row, else tiles
 //
 //   floats    weights converted to float32 a piece at a time, times float32 activations
 //   pairs     vdpbf16ps of weights and activations in bfloat16
-//   integers  codes, and activations in int16, or those of 8 bits in int8: with INT4, and with VNNI
+//   integers  codes, or values of a codebook that are whole numbers, and activations in int16, or those of 8 bits in
+//             int8: with VNNI, and with INT4 without a codebook
 //   codes     AMX: codes, and activations in planes of int8
 //   whole     the same, scaled only after the last input
 //   tiles     AMX: weights converted to bfloat16 a piece at a time, times activations in bfloat16
@@ -35,8 +36,9 @@ int64_t most_integer_rows(const CoreWeight& weight) {
 #endif
 
 Way way_of(const CoreWeight& weight, int64_t rows) {
-  const bool integer = is_integer(weight), plain = integer && weight.codebook == 0;
+  const bool integer = is_integer(weight);
 #ifdef __AMX_BF16__
+  const bool plain = integer && weight.codebook == 0;
   const int64_t most = weight.group == 0 ? kMostWholeRows : kMostCodeRows;
   if (plain && rows <= most_integer_rows(weight)) return kIntegers;
   if (plain && in_whole_rows(weight)) return kWhole;
@@ -47,7 +49,7 @@ Way way_of(const CoreWeight& weight, int64_t rows) {
   if (weight.format == CORE_FORMAT_BFLOAT16) return kPairs;
 #endif
   (void)rows;
-  return plain ? kIntegers : kFloats;
+  return integer && (weight.codebook == 0 || has_whole_values(weight)) ? kIntegers : kFloats;
 }
 
 int64_t up_to(int64_t value, int64_t multiple) {

@@ -81,10 +81,12 @@ struct Affine {
   Vec scale, offset;
 
   Affine() = default;
-  Affine(const CoreWeight& weight, const WeightLayout& layout, const std::byte* group, int64_t column) {
+  Affine(const CoreWeight& weight, const WeightLayout& layout, const std::byte* group, int64_t column)
+      : Affine(weight, layout, group, column, static_cast<float>(weight.zero)) {}
+  Affine(const CoreWeight& weight, const WeightLayout& layout, const std::byte* group, int64_t column, float zero) {
     const std::byte* scales = group + layout.code_bytes;
     scale = scales_at(weight, scales, column);
-    offset = Vec::zero() - scale * Vec::all(static_cast<float>(weight.zero));
+    offset = Vec::zero() - scale * Vec::all(zero);
     if (weight.offsets != 0) offset = offset + scales_at(weight, scales + layout.scale_bytes, column);
   }
 };
@@ -197,20 +199,27 @@ void widen_halves(const Tile& tile, int64_t first, int64_t last, float* out) {
   for (int64_t i = 0; i < (last - first) * kTileOutputs; i += Vec::kLanes) widen(in + i).store(out + i);
 }
 
-// Two inputs of one register of outputs lie in one register, the first in the low halves.
+// Two inputs of one register of outputs, the first in the low halves.
+[[gnu::always_inline]] inline void widen_pair(Codes both, Vec (&out)[2]) {
+  const Codes high = masked(both, static_cast<int>(0xffff0000u));
+#ifdef __AVX512F__
+  out[0] = {_mm512_castsi512_ps(_mm512_slli_epi32(both, 16))};
+  out[1] = {_mm512_castsi512_ps(high)};
+#else
+  out[0] = {_mm256_castsi256_ps(_mm256_slli_epi32(both, 16))};
+  out[1] = {_mm256_castsi256_ps(high)};
+#endif
+}
+
 void widen_pairs(const Tile& tile, int64_t first, int64_t last, float* out) {
   const std::byte* in = tile.data + first * kTileOutputs * 2;
   for (int64_t k = 0; k < last - first; k += 2) {
     for (int64_t column = 0; column < kColumns; column++) {
-      const Codes both = load_codes(in + (k / 2 * kTileOutputs + column * Vec::kLanes) * 4);
+      Vec two[2];
+      widen_pair(load_codes(in + (k / 2 * kTileOutputs + column * Vec::kLanes) * 4), two);
       float* place = out + k * kTileOutputs + column * Vec::kLanes;
-#ifdef __AVX512F__
-      Vec{_mm512_castsi512_ps(_mm512_slli_epi32(both, 16))}.store(place);
-      Vec{_mm512_castsi512_ps(masked(both, static_cast<int>(0xffff0000u)))}.store(place + kTileOutputs);
-#else
-      Vec{_mm256_castsi256_ps(_mm256_slli_epi32(both, 16))}.store(place);
-      Vec{_mm256_castsi256_ps(masked(both, static_cast<int>(0xffff0000u)))}.store(place + kTileOutputs);
-#endif
+      two[0].store(place);
+      two[1].store(place + kTileOutputs);
     }
   }
 }
