@@ -45,7 +45,7 @@ def test_a_core_that_is_shut_down_waits_for_what_it_launched(make_delayed: MakeD
     rig.link.commands.append(Shutdown())
     rig.core.serve()
     assert rig.runner._under_way() == 0
-    rig.core._stopped = False
+    rig.core._intake.stopped = False
     rig.core._under_way = None
 
 
