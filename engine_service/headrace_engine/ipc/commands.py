@@ -36,12 +36,14 @@ class BeamPlan:
         num_beams: number of beams, at least 2.
         length_penalty: exponent of the length, in the score of a text.
         stopping: when it ends.
+        stops: sequences of ids that end a text, as stop_ids do.
         wanted: the texts to return, and the keys of their sequences.
     """
 
     num_beams: int
     length_penalty: float = 1.0
     stopping: BeamStopping = BeamStopping.HEURISTIC
+    stops: tuple[tuple[int, ...], ...] = ()
     wanted: tuple[WantedText, ...] = ()
 
 

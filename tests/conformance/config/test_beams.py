@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,23 @@ from headrace.types import FinishReason, GenerateStatus
 from support.backends.torch_sequences import reference
 from support.clocks.waiting import wait_until
 from support.contract.places import LONG_MODEL, MODEL, Place
-from transformers import GenerationConfig
+from transformers import GenerationConfig, StoppingCriteria, StoppingCriteriaList
 
 EOS = list(range(0, 384, 8))
 SEARCH: dict[str, Any] = {"ids": [1, 2, 3], "num_beams": 4, "n": 3, "max_new_tokens": 20, "eos_token_id": EOS}
 
 model = cache(reference)
+
+
+class EndsWith(StoppingCriteria):  # type: ignore[misc]
+    """A text ends where its generated ids end with one of these."""
+
+    def __init__(self, stops: list[list[int]], prompt: int) -> None:
+        self.stops, self.prompt = stops, prompt
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **others: Any) -> torch.Tensor:
+        rows = [row[self.prompt :] for row in input_ids.tolist()]
+        return torch.tensor([any(row[-len(stop) :] == stop for stop in self.stops) for row in rows])
 
 
 def transformers_texts(path: Path, stopping: bool | str, penalty: float) -> list[list[int]]:
@@ -112,7 +124,6 @@ def test_a_grammar_holds_for_each_text(client: Client) -> None:
         ({"best_of": 4}, "best_of", "INVALID_FIELD"),
         ({"do_sample": True}, "do_sample", "NOT_SUPPORTED"),
         ({"stop_words": ["x"]}, "stop_words", "NOT_SUPPORTED"),
-        ({"stop_words_ids": [[5, 6]]}, "stop_words_ids", "NOT_SUPPORTED"),
         ({"enable_tensors_from_model_inference": True}, "enable_tensors_from_model_inference", "NOT_SUPPORTED"),
         ({"num_beams": 65}, "num_beams", "INVALID_FIELD"),
         ({"num_beams": 64, "n": 1}, "num_beams", "INVALID_FIELD"),  # More than max_batch.
@@ -130,3 +141,32 @@ def test_stop_ids_end_texts_as_eos_does(client: Client) -> None:
     by_eos = read(client)
     by_stops = read(client, eos_token_id=None, ignore_eos=True, stop_token_ids=EOS)
     assert by_stops == by_eos
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_stops_of_several_ids_end_texts(client: Client, place: Place, seed: int) -> None:
+    """Where generate of transformers ends them, by a criterion."""
+    fields: dict[str, Any] = {"eos_token_id": [2], "length_penalty": 0.0}
+    rng = random.Random(seed)
+    places = [(text, rng.randrange(2, 14)) for text in read(client, **fields)]
+    stops = [text[place : place + rng.randint(1, 3)] for text, place in places]
+    found = read(client, **fields, stop_words_ids=stops)
+    config = GenerationConfig(
+        num_beams=4, num_return_sequences=3, early_stopping=False, length_penalty=0.0, max_new_tokens=20,
+        eos_token_id=[2], pad_token_id=0, do_sample=False,
+    )  # fmt: skip
+    prompt = torch.tensor([SEARCH["ids"]])
+    rows = model(place.folder).generate(
+        prompt,
+        attention_mask=torch.ones_like(prompt),
+        generation_config=config,
+        stopping_criteria=StoppingCriteriaList([EndsWith(stops, prompt.shape[1])]),
+    )
+    expected = [until_stop(row.tolist()[3:], [*stops, [2]]) for row in rows]
+    assert found == expected
+    assert any(text[-len(stop) :] == stop for text in found for stop in stops)
+
+
+def until_stop(ids: list[int], stops: list[list[int]]) -> list[int]:
+    ends = (end for end in range(1, len(ids) + 1) if any(ids[:end][-len(stop) :] == stop for stop in stops))
+    return ids[: next(ends, len(ids))]

@@ -100,11 +100,15 @@ class BeamSearch:
         self.length = 0
         self.chosen = self.over = False
         self._results: dict[CoreSequence, Sampled] = {}
+        self._stops = frozenset(plan.stops)
+        self._stop_lengths: dict[int, set[int]] = {}  # By the last id of a stop.
+        for ids in self._stops:
+            self._stop_lengths.setdefault(ids[-1], set()).add(len(ids))
 
     @property
     def wanted_candidates(self) -> int:
         """Number of candidates of each beam: the next beams are among them, whichever of them end a text."""
-        return self.plan.num_beams + len({*self.request.eos_ids, *self.request.stop_ids})
+        return self.plan.num_beams + len({*self.request.eos_ids, *self.request.stop_ids, *self._stop_lengths})
 
     def slots(self, member: CoreSequence) -> int:
         """Return the number of slots of the batch that a member takes: the first has those of beams to come."""
@@ -168,11 +172,18 @@ class BeamSearch:
     def _reason(self, option: _Option, last: bool) -> FinishReason | None:
         """Return why a text ends with a continuation; None: it does not."""
         if self.length > self.request.min_new:
-            if option.candidate[0] in self.request.stop_ids:
+            if option.candidate[0] in self.request.stop_ids or self._completes_stop(option):
                 return FinishReason.STOP_WORD
             if option.candidate[0] in self.request.eos_ids:
                 return FinishReason.EOS
         return FinishReason.MAX_LENGTH if last else None
+
+    def _completes_stop(self, option: _Option) -> bool:
+        lengths = self._stop_lengths.get(option.candidate[0])
+        if lengths is None:
+            return False
+        ids = [option.candidate[0], *islice(_ids_back(self.beams[option.beam].last), max(lengths) - 1)]
+        return any(tuple(ids[length - 1 :: -1]) in self._stops for length in lengths if length <= len(ids))
 
     def _end(self, option: _Option, result: Sampled, reason: FinishReason) -> None:
         text = Text(self._normalized(option.score, self.length), self._link(option, result), reason)
@@ -220,11 +231,18 @@ class BeamSearch:
 
 def _tokens(last: Link | None) -> list[Sampled]:
     """Return the tokens up to one, in order."""
-    found = []
+    return list(_tokens_back(last))[::-1]
+
+
+def _tokens_back(last: Link | None) -> Iterator[Sampled]:
+    """Yield a token, and those before it."""
     while last is not None:
-        found.append(last.token)
+        yield last.token
         last = last.before
-    return found[::-1]
+
+
+def _ids_back(last: Link | None) -> Iterator[int]:
+    return map(_id, _tokens_back(last))
 
 
 def _id(token: Sampled) -> int:

@@ -218,7 +218,8 @@ def _beams(config: GenerationConfig) -> BeamPlan | None:
     if not has_beams(config):
         return None
     penalty = 1.0 if config.length_penalty is None else config.length_penalty
-    return BeamPlan(config.num_beams or 1, penalty, config.beam_stopping or BeamStopping.HEURISTIC)
+    stopping = config.beam_stopping or BeamStopping.HEURISTIC
+    return BeamPlan(config.num_beams or 1, penalty, stopping, stops=config.stop_words_ids)
 
 
 def begin(model: Model, sequences: NewSequences, generation: Generation, common: AddSequence) -> None:
