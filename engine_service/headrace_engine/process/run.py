@@ -21,6 +21,7 @@ from headrace_engine.core.runner import Runner
 from headrace_engine.core.scheduling.pace import Pace
 from headrace_engine.core.speculation.row_costs import RowCosts
 from headrace_engine.core.warmup import start_up
+from headrace_engine.cuda_checked import why_unchecked
 from headrace_engine.errors import HeadraceError, InvalidArgument
 from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.process.devices import has_cuda
@@ -36,7 +37,7 @@ BACKENDS = {name: f"headrace_engine.backends.{name}" for name in ("cpu", "cuda",
 """Modules of the backends in this build, by name."""
 
 AUTO_BACKEND = "auto"
-"""Leaves the choice of the backend to the core: "torch" on CUDA devices, "cpu" elsewhere."""
+"""Leaves the choice of the backend to the core: see `choose_backend`."""
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +51,11 @@ def make_runner(plan: CorePlan, processes: Mapping[str, Process] = MappingProxyT
     Raises:
         InvalidArgument: there is no such backend.
     """
-    backend = chosen_backend(plan.compute_unit) if plan.backend == AUTO_BACKEND else plan.backend
+    backend = plan.backend
+    if backend == AUTO_BACKEND:
+        backend, why = choose_backend(plan.compute_unit, plan)
+        if backend != "cpu":
+            _log.info("backend_chosen: auto takes %s: %s", backend, why)
     if backend not in BACKENDS:
         raise InvalidArgument.field("backend", f'is "{backend}"; this build has: {", ".join(BACKENDS)}')
     runner: Runner = importlib.import_module(BACKENDS[backend]).make_runner(plan, processes)
@@ -60,14 +65,28 @@ def make_runner(plan: CorePlan, processes: Mapping[str, Process] = MappingProxyT
 def import_backend(backend: str) -> None:
     """Import a backend in advance. Failures are ignored here, since `make_runner` raises them again."""
     with suppress(Exception):
-        importlib.import_module(BACKENDS[chosen_backend(None) if backend == AUTO_BACKEND else backend])
+        importlib.import_module(BACKENDS[choose_backend(None)[0] if backend == AUTO_BACKEND else backend])
 
 
-def chosen_backend(unit: ComputeUnit | None) -> str:
-    """Return the backend for a kind of device; None: for the best kind present."""
-    if unit is None:
-        return "torch" if has_cuda() else "cpu"
-    return "torch" if unit is ComputeUnit.CUDA else "cpu"
+def choose_backend(unit: ComputeUnit | None, plan: CorePlan | None = None) -> tuple[str, str]:
+    """Return the backend that "auto" takes, and why.
+
+    Args:
+        unit: kind of device; None: the best kind present.
+        plan: what is to be computed; None: any plan, of which the rest is not known yet.
+    """
+    if unit in (ComputeUnit.CPU, ComputeUnit.CPU_NUMA):
+        return "cpu", f"compute_unit = {unit}"
+    if unit is None and not has_cuda():
+        return "cpu", "there is no CUDA device"
+    why = why_unchecked() or _why_not_cuda(plan)
+    return ("torch", f"not cuda: {why}") if why else ("cuda", "its kernels are checked, and this machine runs them")
+
+
+def _why_not_cuda(plan: CorePlan | None) -> str:
+    from headrace_engine.backends.cuda import readiness
+
+    return readiness.why_no_device() if plan is None else readiness.why_not(plan)
 
 
 def run_core(

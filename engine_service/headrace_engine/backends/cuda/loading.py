@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from headrace_engine.backend_choices import check_choices
 from headrace_engine.backends.cpu.weights.choices import choose_storage
 from headrace_engine.backends.cuda.batch import CudaBatch, Sizes, StepStaging
 from headrace_engine.backends.cuda.decode_tasks import DecodeTasks
@@ -19,9 +18,9 @@ from headrace_engine.backends.cuda.device.device import Device
 from headrace_engine.backends.cuda.device.errors import WEIGHTS, check_kernels, explain_out_of_memory
 from headrace_engine.backends.cuda.device.flash import FLASH, FlashPrefill
 from headrace_engine.backends.cuda.device.pool import KV_MODES, KvPool, bytes_a_block, kv_blocks
-from headrace_engine.backends.cuda.mixtures import check_experts
 from headrace_engine.backends.cuda.ops import CudaOps
 from headrace_engine.backends.cuda.plain import PlainOps, plain_ops, take_plain
+from headrace_engine.backends.cuda.readiness import check_plan, check_spec
 from headrace_engine.backends.cuda.row_ops import FusedRowCodeOps, RowCodeOps
 from headrace_engine.backends.cuda.weights.activations import choose_row_codes
 from headrace_engine.backends.cuda.weights.packing import Packer
@@ -32,18 +31,15 @@ from headrace_engine.backends.kv_size import CUDA_RATIO, amount, positions_that_
 from headrace_engine.backends.planned import open_planned
 from headrace_engine.backends.torch.adapters import TorchAdapters
 from headrace_engine.backends.torch.rope import Positions
-from headrace_engine.config import ActivationQuant, ComputeDtype, ComputeUnit
+from headrace_engine.config import ComputeDtype, ComputeUnit
 from headrace_engine.core.runner import Progress
-from headrace_engine.errors import InvalidArgument, OutOfMemory
+from headrace_engine.errors import OutOfMemory
 from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.models.decoder import Decoder
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.native.abi import KvBlocks, QuantizedLimit, RowCodes
 
 _log = logging.getLogger(__name__)
-
-HEAD_DIMS = (64, 80, 96, 128, 256)
-"""Head dimensions that the kernels support."""
 
 _BEFORE_PRODUCTS = ("input_norm", "post_norm")
 """Norms whose output is multiplied."""
@@ -145,24 +141,14 @@ def load_model(plan: CorePlan, device: Device, progress: Progress) -> CudaModel:
         BadModel: the files are not valid.
         OutOfMemory: the weights alone exceed the device's memory.
     """
-    check_choices(plan, "cuda")
-    if plan.lora_max_num and plan.activation_quant is not ActivationQuant.NONE:
-        text = f"= {plan.activation_quant} is not supported together with adapters (lora_max_num) by the cuda backend"
-        raise InvalidArgument.unsupported("config.activation_quant", text)
-    if len(plan.device_list) > 1:
-        text = f"= {list(plan.device_list)}: the cuda backend computes on one device"
-        raise InvalidArgument.unsupported("config.device_list", text)
+    check_plan(plan)
     check_kernels(device)
     plain = plain_ops()
     if plain:
         _log.warning("cuda_plain_ops: %s are computed by torch, as the environment says", ", ".join(sorted(plain)))
     files = open_planned(plan)
     spec = files.spec
-    if spec.head_dim not in HEAD_DIMS:
-        allowed = ", ".join(map(str, HEAD_DIMS))
-        text = f"has heads of {spec.head_dim} entries, which the cuda backend does not support; allowed: {allowed}"
-        raise InvalidArgument.unsupported("config.model_path", text)
-    check_experts(plan, spec)
+    check_spec(plan, spec)
     num_threads = plan.num_threads or compute_threads()
     row_codes = choose_row_codes(plan, files, device)
     packer = Packer(device, files, spec, choose_storage(plan, CudaModel.dtype), num_threads, row_codes)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from headrace_engine.backend_choices import check_choices, integers_needed
 from headrace_engine.config import ActivationQuant, ComputeUnit, RuntimeConfig, WeightQuant
+from headrace_engine.cuda_checked import why_unchecked
 from headrace_engine.cuda_driver import has_driver
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.models.files import ModelFiles
@@ -52,4 +53,6 @@ def _known(config: RuntimeConfig, backend: str) -> str:
     """Return the backend's name; "" if it is not known yet."""
     if backend != "auto":
         return backend
+    if config.compute_unit is ComputeUnit.CUDA and not why_unchecked():
+        return ""
     return "cpu" if config.compute_unit is None and not has_driver() else _AUTO.get(config.compute_unit, "")

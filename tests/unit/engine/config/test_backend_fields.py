@@ -67,6 +67,12 @@ def test_auto_is_known_by_the_device(driver: None) -> None:
     check_backend(replace(PLAIN, block_size=8, **STORAGE), "auto")
 
 
+def test_a_checked_build_leaves_the_choice_on_a_card_to_the_core(driver: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend_fields, "why_unchecked", lambda: "")
+    check_backend(replace(PLAIN, compute_unit=ComputeUnit.CUDA, **STORAGE), "auto")
+    assert refused("auto", compute_unit=ComputeUnit.CPU, block_size=8) == ["config.block_size"]
+
+
 def test_without_a_driver_auto_is_the_cpu(no_driver: None) -> None:
     assert refused("auto", activation_quant=ActivationQuant.FP8) == ["config.activation_quant"]
     check_backend(replace(PLAIN, **STORAGE), "auto")
