@@ -139,7 +139,8 @@ class Admission:
         model, generation, length = start.model, resolved.generation, len(resolved.prompt.ids)
         left = [len(one.delivered_ids) for one in resolved.resumed if not one.ended]
         check_beams(model, generation, length)
-        ahead = check_queue(model, Arrival(start.request.party, generation.effective, len(left)))
+        arrival = Arrival(start.request.party, generation.effective, len(left))
+        ahead = check_queue(model, arrival)
         if left:
             work = work_of(generation, length, min(left))
             check_deadline(model, generation.effective.deadline, self._clock() - start.arrival, work)
@@ -149,7 +150,7 @@ class Admission:
         tops = prompt_tops(generation, model.effective.vocab_size)
         vector = 0 if start.request.pooling is None else _NUMBER * prepared.files.spec.hidden_size
         need = need_of(plan, generation, length, tops, vector)
-        self._check_owner(start, need)
+        self._check_owner(start, need, arrival.count)
         reserved = self._registry.budget.reserve(
             (start.request.owner, model.name),
             need,
@@ -158,12 +159,12 @@ class Admission:
         )
         return _Reserved(ahead, plan, tops, reserved)
 
-    def _check_owner(self, start: Start, need: Need) -> None:
+    def _check_owner(self, start: Start, need: Need, sequences: int) -> None:
         """Refuse a request beyond the limits of its owner."""
         limits, owner, model = start.request.limits, start.request.owner, start.model
         if limits is not None:
             mine = self._registry.of_owner(owner, model.name)
-            OwnerLimitCheck(limits, self._usage(owner), model, mine, self._clock()).check(need)
+            OwnerLimitCheck(limits, self._usage(owner), model, mine, self._clock()).check(need, sequences)
 
     def _enqueue(self, start: Start, resolved: Resolved, reserved: _Reserved) -> AcceptedRequest:
         """Have the core compute the request's sequences, and register it. They own the reservations from then on."""

@@ -30,11 +30,12 @@ class OwnerLimitCheck:
         self._limits, self._usage, self._model = limits, usage, model
         self._time_left: Callable[[], float] = lambda: time_to_budget(model, requests, now)
 
-    def check(self, need: Need) -> None:
+    def check(self, need: Need, sequences: int) -> None:
         """Refuse a request that would exceed one of them.
 
         Args:
-            need: bytes that it may need, and its sequences.
+            need: bytes that it may need.
+            sequences: number of those that are computed at once: of a search, its beams.
 
         Raises:
             ResourceExhausted: QUEUE_FULL or RESULTS_FULL, with the name of the key and of the limit.
@@ -43,7 +44,7 @@ class OwnerLimitCheck:
         limits, usage = self._limits, self._usage
         if (limit := limits.concurrent_requests) is not None and usage.requests + limit.elsewhere >= limit.most:
             self._refuse("concurrent_requests", limit, usage.requests, "requests in progress", self._time_left())
-        if (limit := limits.waiting_requests) is not None and self._would_wait(need.count):
+        if (limit := limits.waiting_requests) is not None and self._would_wait(sequences):
             waiting = usage.waiting + limit.elsewhere
             if waiting >= limit.most:
                 delay = time_to_come_back(self._model)

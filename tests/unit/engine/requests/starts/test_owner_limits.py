@@ -73,6 +73,16 @@ async def test_only_requests_that_would_wait_count_as_waiting(rig: Rig) -> None:
     await start(rig, limits(waiting_requests=1))
 
 
+async def test_a_search_waits_until_there_is_room_for_its_beams(rig: Rig) -> None:
+    """However few of its texts are asked for. What the owner has elsewhere leaves it no other that waits."""
+    core = await rig.run(max_batch=4)
+    await start(rig)
+    core.step(scheduled={rig.added().key: 0})
+    refusal = await refused(rig, limits(waiting_requests=(1, 1)), num_beams=4)
+    assert "has 1 requests waiting; allowed: 1 (waiting_requests)" in refusal.message
+    await start(rig, limits(waiting_requests=(1, 1)), num_beams=3)
+
+
 async def test_bytes_are_limited_over_all_models(rig: Rig) -> None:
     await rig.run()
     await start(rig)
