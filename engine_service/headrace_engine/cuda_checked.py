@@ -67,5 +67,6 @@ def _count(value: Any) -> bool:
 
 def _seconds(point: Any, name: str) -> float | None:
     """Return a time of a point; None: there is none."""
-    value = point.get(name) if isinstance(point, dict) else None
-    return value if type(value) in (int, float) and 0 < value < float("inf") else None
+    value: Any = point.get(name) if isinstance(point, dict) else None
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if number and 0 < value < float("inf") else None
