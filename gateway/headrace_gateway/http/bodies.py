@@ -17,6 +17,7 @@ from headrace_proto.server.intake import READ_SECONDS, Intake, NoMessage
 from starlette.requests import ClientDisconnect, Request
 
 from headrace_gateway.http.failures import Failure, invalid
+from headrace_gateway.http.turns import Turns
 
 T = TypeVar("T", bound=msgspec.Struct)
 A = TypeVar("A")
@@ -37,6 +38,9 @@ MAX_PARSERS = 2
 MAX_CONVERTERS = 2
 """Large messages that are converted from or to their JSON form at once: it takes several times as long as to parse."""
 
+MAX_WAITING = 64
+"""Large messages that wait to be parsed, and as many to be converted; parties share them."""
+
 _LARGE = 64 << 10
 """Bytes of a body that is parsed in a thread, so that streams go on."""
 
@@ -56,30 +60,36 @@ class Bodies(Intake):
 
     def __init__(self, seconds: float = READ_SECONDS) -> None:
         super().__init__(seconds=seconds)
-        self._parsers = asyncio.Semaphore(MAX_PARSERS)
-        self._converters = asyncio.Semaphore(MAX_CONVERTERS)
+        self._parsers = Turns(MAX_PARSERS, MAX_WAITING)
+        self._converters = Turns(MAX_CONVERTERS, MAX_WAITING)
 
-    async def parse(self, body: bytes) -> dict[str, Any]:
-        """Parse a large body, once a thread is free. Raises Failure as `read_object`."""
-        async with self._parsers:
+    async def parse(self, party: str, body: bytes) -> dict[str, Any]:
+        """Parse a large body, once a thread is free and it is its party's turn. Raises Failure as `read_object`."""
+        async with self._parsers.turn(party):
             return await in_daemon(_parsed, body)
 
-    async def convert(self, work: Callable[[A], R], message: A) -> R:
-        """Convert a large message by `work`, once a thread is free."""
-        async with self._converters:
+    async def convert(self, party: str, work: Callable[[A], R], message: A) -> R:
+        """Convert a large message by `work`, once a thread is free and it is its party's turn.
+
+        Raises:
+            Failure: 429, too many of the party's wait.
+        """
+        async with self._converters.turn(party):
             return await in_daemon(work, message)
 
 
-async def read_object(request: Request, bodies: Bodies, peer: str) -> dict[str, Any]:
+async def read_object(request: Request, bodies: Bodies, peer: str, party: str) -> dict[str, Any]:
     """Return a request's body, a JSON object.
 
     Args:
         request: the request.
         bodies: bounds the bodies that are read and parsed at once.
         peer: whose share of it the body takes.
+        party: whose turn it is to have a large body parsed.
 
     Raises:
-        Failure: the body is no JSON object, too large, or too slow; a key is given twice; a number is out of range.
+        Failure: the body is no JSON object, too large, or too slow; a key is given twice; a number is out of range;
+            429, too many of the party's wait.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
@@ -90,7 +100,7 @@ async def read_object(request: Request, bodies: Bodies, peer: str) -> dict[str, 
     except NoMessage as error:
         text = f"the body did not arrive: {error}"
         raise Failure(HTTPStatus.REQUEST_TIMEOUT, text, "request_timeout", close=True) from None
-    return await bodies.parse(body) if len(body) > _LARGE else _parsed(body)
+    return await bodies.parse(party, body) if len(body) > _LARGE else _parsed(body)
 
 
 async def _whole(request: Request) -> AsyncIterator[bytes]:

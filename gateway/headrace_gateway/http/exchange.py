@@ -9,8 +9,10 @@ from http import HTTPStatus
 from typing import Any, Protocol, TypeVar
 
 import msgspec
+from headrace_proto.pure.host_shares import host_of
 from starlette.requests import Request
 
+from headrace_gateway.access import callers
 from headrace_gateway.http.bodies import Bodies, read_object, struct_of, without_effect
 from headrace_gateway.http.callers import Caller
 from headrace_gateway.http.failures import Failure
@@ -61,7 +63,7 @@ class Exchange:
 
     async def body(self) -> dict[str, Any]:
         """Return the body. Raises Failure as `read_object`."""
-        return await read_object(self.request, self._bodies, self.caller.peer)
+        return await read_object(self.request, self._bodies, self.caller.peer, self._party)
 
     async def read(self, kind: type[T], harmless: Mapping[str, Any], refused: Mapping[str, str]) -> T:
         """Return the body as a struct, without what changes nothing.
@@ -77,8 +79,8 @@ class Exchange:
         return struct_of(kind, without_effect(await self.body(), harmless, refused))
 
     async def convert(self, work: Callable[[A], R], message: A) -> R:
-        """Convert a large message by `work`, once a thread is free."""
-        return await self._bodies.convert(work, message)
+        """Convert a large message by `work`, as `Bodies.convert`."""
+        return await self._bodies.convert(self._party, work, message)
 
     @asynccontextmanager
     async def attended(self) -> AsyncIterator[None]:
@@ -149,6 +151,12 @@ class Exchange:
     async def end_events(self, last: bytes = b"") -> None:
         """End the stream of events."""
         await self._send({"type": "http.response.body", "body": last, "more_body": False})
+
+    @property
+    def _party(self) -> str:
+        """Who has turns: the owner of the API key, or the host without keys."""
+        key = callers.current().key
+        return host_of(self.caller.peer) if key is None else f"owner {key.owner}"
 
     @property
     def _connection(self) -> BoundedProtocol:

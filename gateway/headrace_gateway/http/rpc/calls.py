@@ -24,6 +24,7 @@ from headrace_proto.wire.transport import CallError
 from headrace_gateway.http.clients import Clients
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import RETRY_SECONDS, Failure, invalid
+from headrace_gateway.http.rpc.json_form import message_of, text_of
 
 _LARGE = 64 << 10
 """Bytes of a message that is converted in a thread, so that streams go on."""
@@ -132,12 +133,12 @@ class Rpc:
             except CallError as error:
                 raise _failed(error.status) from None
         large = answer.ByteSize() >= _LARGE
-        text = await exchange.convert(_written, answer) if large else _written(answer)
+        text = await exchange.convert(text_of, answer) if large else text_of(answer)
         await exchange.answer_text(text, "application/json")
 
     def _parsed(self, given: dict[str, Any]) -> Message:
         try:
-            return json_format.ParseDict(given, self._kind())
+            return message_of(self._kind, given)
         except json_format.ParseError as error:
             raise invalid("the body", f"is no {self._kind.DESCRIPTOR.full_name}: {error}") from None
 
@@ -162,28 +163,6 @@ def _timeout(text: str | None) -> float | None:
     if not (text.isascii() and text.isdecimal() and len(text) <= _MAX_TIMEOUT_DIGITS):
         raise invalid(_TIMEOUT, f'= "{text[:64]}" is no number of milliseconds of up to {_MAX_TIMEOUT_DIGITS} digits')
     return int(text) / 1000
-
-
-def _written(answer: Message) -> bytes:
-    try:
-        return json_format.MessageToJson(answer, indent=None).encode()
-    except TypeError:
-        _drop_unknown_details(answer)
-        return json_format.MessageToJson(answer, indent=None).encode()
-
-
-def _drop_unknown_details(message: Message) -> None:
-    """Drop from all failures in a message the details whose type this build does not know: JSON cannot hold them."""
-    for field_of, value in message.ListFields():
-        if field_of.message_type is None or field_of.message_type.GetOptions().map_entry:
-            continue
-        for one in value if field_of.is_repeated else (value,):
-            if isinstance(one, Status):
-                known = [detail for detail in one.details if details_of(Status(details=[detail]))]
-                del one.details[:]
-                one.details.extend(known)
-            else:
-                _drop_unknown_details(one)
 
 
 def _failed(status: Status) -> RpcFailure:

@@ -28,7 +28,7 @@ from headrace_gateway.http.openai.responses.request import ResponseRequest
 from headrace_proto.pure.limits import MAX_REQUEST_BYTES
 from starlette.requests import Request
 
-PEER = "ipv4:192.0.2.1:5000"
+PEER, HOST = "ipv4:192.0.2.1:5000", "192.0.2.1"
 
 
 def request_of(*parts: bytes, kind: str = "application/json") -> Request:
@@ -43,7 +43,7 @@ def request_of(*parts: bytes, kind: str = "application/json") -> Request:
 
 
 async def read(*parts: bytes, **more: Any) -> dict[str, Any]:
-    return await read_object(request_of(*parts, **more), Bodies(), PEER)
+    return await read_object(request_of(*parts, **more), Bodies(), PEER, HOST)
 
 
 async def test_an_object_is_read_in_parts() -> None:
@@ -107,7 +107,7 @@ async def test_a_body_beyond_the_limit_is_read_no_further() -> None:
     part = b" " * (MAX_REQUEST_BYTES // 2 + 1)
     request = request_of(part, part, part)
     with pytest.raises(Failure) as caught:
-        await read_object(request, Bodies(), PEER)
+        await read_object(request, Bodies(), PEER, HOST)
     assert caught.value.code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
     assert caught.value.close
 
@@ -119,7 +119,7 @@ async def test_a_body_that_does_not_end_is_refused() -> None:
     headers = [(b"content-type", b"application/json")]
     request = Request({"type": "http", "method": "POST", "headers": headers}, receive)
     with pytest.raises(Failure) as caught:
-        await read_object(request, Bodies(seconds=0.01), PEER)
+        await read_object(request, Bodies(seconds=0.01), PEER, HOST)
     assert caught.value.code == HTTPStatus.REQUEST_TIMEOUT
 
 
@@ -193,7 +193,7 @@ async def test_few_large_messages_are_converted_at_once() -> None:
         assert go.wait(30)
         return -number
 
-    converting = [asyncio.create_task(bodies.convert(work, number)) for number in range(MAX_CONVERTERS + 3)]
+    converting = [asyncio.create_task(bodies.convert(HOST, work, number)) for number in range(MAX_CONVERTERS + 3)]
     for _ in range(MAX_CONVERTERS):
         assert await asyncio.to_thread(begun.acquire, timeout=30)
     await asyncio.sleep(0.02)
