@@ -12,6 +12,7 @@ from headrace_proto.pure.quiet_names import QuietNames
 
 from headrace_gateway.access import callers
 from headrace_gateway.access.access import Access
+from headrace_gateway.http.adapters import Adapters
 from headrace_gateway.http.transport import OwnServices
 
 IDLE_SECONDS = 60.0
@@ -36,6 +37,7 @@ class _Open:
 
     services: OwnServices
     client: AsyncClient
+    adapters: Adapters
     users: set[object] = field(default_factory=set)
     since: float = 0.0
     timer: asyncio.TimerHandle | None = None
@@ -63,6 +65,11 @@ class Clients:
         return self._of_caller().client
 
     @property
+    def adapters(self) -> Adapters:
+        """What names of models mean for the current caller."""
+        return self._of_caller().adapters
+
+    @property
     def services(self) -> OwnServices:
         """The gateway's services, called for the current caller, until the current task is done."""
         return self._of_caller().services
@@ -84,7 +91,8 @@ class Clients:
         name = _name()
         if name not in self._open:
             services = OwnServices(self._servicers, self._access)
-            self._open[name] = _Open(services, AsyncClient(services, retry=_PATIENCE))
+            client = AsyncClient(services, retry=_PATIENCE)
+            self._open[name] = _Open(services, client, Adapters(client))
         found = self._open[name]
         found.services.caller = callers.current()  # What a key allows may have changed.
         task = asyncio.current_task()

@@ -102,13 +102,31 @@ class Generations:
             Failure: the request is refused, or its reading fails.
         """
         try:
-            handle, queue = await self.client.start_request(model, **prompt, **config)
+            handle, queue = await self.start(model, prompt, config)
             try:
                 yield queue
             finally:
                 self.release(handle)
         except HeadraceError as error:
             raise failure_of(error, names) from None
+
+    async def start(
+        self, model: str, prompt: Mapping[str, Any], config: Mapping[str, Any], **more: Any
+    ) -> tuple[str, AsyncResultQueue]:
+        """Start a request of a model, or of the one whose adapter is named. Return handle and first queue.
+
+        Raises:
+            HeadraceError: it is refused.
+            Failure: as `Adapters.find`.
+        """
+        if config.get("lora_name") is None:
+            target = await self._clients.adapters.find(model)
+            model, config = target.model, {**config, "lora_name": target.adapter}
+        return await self.client.start_request(model, **prompt, **config, **more)
+
+    async def model_of(self, name: str) -> str:
+        """Return the model that a caller names, itself or by an adapter. Raises Failure as `Adapters.find`."""
+        return (await self._clients.adapters.find(name)).model
 
     def hold(self) -> Callable[[], None]:
         """Keep the client of the current caller open, until what is returned is called."""

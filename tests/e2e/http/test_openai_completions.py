@@ -62,6 +62,31 @@ def test_the_best_of_several_is_that_of_grpc(client: openai.OpenAI, grpc: Client
 
 
 @pytest.mark.parametrize(
+    ("fields", "config"),
+    [
+        ({"n": 3, "extra_body": {"use_beam_search": True}}, {"num_beams": 3, "n": 3}),
+        ({"n": 2, "best_of": 4, "extra_body": {"use_beam_search": True}}, {"num_beams": 4, "n": 2}),
+        ({"extra_body": {"num_beams": 3, "length_penalty": 0.5}}, {"num_beams": 3, "length_penalty": 0.5}),
+        ({"extra_body": {"use_beam_search": True}}, {"do_sample": False}),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_beams_are_those_of_grpc(client: openai.OpenAI, grpc: Client, fields: Any, config: Any, stream: bool) -> None:
+    expected = over_grpc(grpc, "The river", max_new_tokens=12, **config)
+    asked: Any = {"model": "tiny", "prompt": "The river", "max_tokens": 12, **fields}
+    texts = [""] * len(expected)
+    if stream:
+        with client.completions.create(**asked, stream=True) as chunks:
+            for chunk in chunks:
+                for choice in chunk.choices:
+                    texts[choice.index] += choice.text
+    else:
+        texts = [choice.text for choice in client.completions.create(**asked).choices]
+    assert texts == expected
+    assert len(set(texts)) == len(texts)
+
+
+@pytest.mark.parametrize(
     ("fields", "field"),
     [
         ({"echo": True}, "echo"),
@@ -73,6 +98,9 @@ def test_the_best_of_several_is_that_of_grpc(client: openai.OpenAI, grpc: Client
         ({"prompt": ""}, "prompt"),
         ({"logprobs": 21}, "logprobs"),
         ({"best_of": 1, "n": 2}, "best_of"),
+        ({"extra_body": {"use_beam_search": False, "num_beams": 2}}, "use_beam_search"),
+        ({"extra_body": {"use_beam_search": True, "num_beams": 2}, "n": 3}, "n"),
+        ({"extra_body": {"num_beams": 2}, "stop": "x"}, "stop"),
     ],
 )
 def test_a_wrong_field_is_named(client: openai.OpenAI, fields: Any, field: str) -> None:

@@ -69,7 +69,8 @@ class Messages:
         request = await exchange.read(CountRequest, HARMLESS, REFUSED)
         async with exchange.attended():
             try:
-                found = await self._generations.client.tokenize(request.model, **request.prompt())
+                model = await self._generations.model_of(request.model)
+                found = await self._generations.client.tokenize(model, **request.prompt())
             except HeadraceError as error:
                 raise failure_of(error, NAMES) from None
             await exchange.answer(TokenCount(len(found.ids)))

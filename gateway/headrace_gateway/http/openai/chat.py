@@ -160,7 +160,7 @@ class Chat:
             exchange.attended(),
             self._generations.started(request.model, request.prompt(), request.config(), request.names()) as queue,
         ):
-            texts = TokenTexts(self._generations.client, request.model)
+            texts = TokenTexts(self._generations.client, queue.request.model_name)
             answering = _Answering(exchange, request, queue, texts)
             await (answering.stream() if request.stream else answering.whole())
 

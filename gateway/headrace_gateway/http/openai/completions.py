@@ -55,9 +55,14 @@ class CompletionRequest(fields.Sampling, forbid_unknown_fields=True, kw_only=Tru
             for one in given
         ]
 
+    @property
+    def width(self) -> int:
+        """Beams of a search where `num_beams` does not say it."""
+        return self.best_of or self.n or 1
+
     def config(self) -> dict[str, Any]:
         """Return the generation config. Raises Failure."""
-        found = super().config() | {"best_of": self.best_of}
+        found = super().config() | {"best_of": None if self.use_beam_search else self.best_of}
         if self.logprobs is None:
             return found
         return found | {"logprobs": True, "top_logprobs": self.logprobs}
@@ -106,7 +111,8 @@ class Completions:
                     await stack.enter_async_context(self._generations.started(request.model, prompt, config, names))
                     for prompt in prompts
                 ]
-            completing = _Completing(exchange, request, firsts, TokenTexts(self._generations.client, request.model))
+            texts = TokenTexts(self._generations.client, firsts[0].request.model_name)
+            completing = _Completing(exchange, request, firsts, texts)
             await (completing.stream() if request.stream else completing.whole())
 
 

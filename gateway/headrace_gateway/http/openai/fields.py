@@ -53,6 +53,9 @@ _SAME = (
     "priority",
     "cache_salt",
     "logits_processors",
+    "lora_name",
+    "length_penalty",
+    "num_beams",
 )
 """Fields of the generation config that have their names in both."""
 
@@ -144,6 +147,15 @@ class Sampling(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     priority: int | None = None
     cache_salt: str | None = None
     logits_processors: list[LogitsProcessor] | None = None
+    lora_name: str | None = None
+    use_beam_search: bool | None = None
+    num_beams: int | None = None
+    length_penalty: float | None = None
+
+    @property
+    def width(self) -> int:
+        """Beams of a search where `num_beams` does not say it, as of vLLM's `use_beam_search`."""
+        return self.n or 1
 
     @property
     def wants_usage(self) -> bool:
@@ -158,7 +170,7 @@ class Sampling(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         """
         if self.stream_options is not None and not self.stream:
             raise invalid("stream_options", "is set without stream")
-        found = {name: getattr(self, name) for name in _SAME}
+        found = {name: getattr(self, name) for name in _SAME} | self._search()
         found["logits_processors"] = msgspec.to_builtins(self.logits_processors)
         return found | {
             "stop_words": [self.stop] if isinstance(self.stop, str) else self.stop,
@@ -168,6 +180,14 @@ class Sampling(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
             "logit_bias": None if self.logit_bias is None else _by_id(self.logit_bias),
             "response_format": None if self.response_format is None else self.response_format.config(),
         }
+
+    def _search(self) -> dict[str, Any]:
+        """Return what `use_beam_search` sets. A search with one beam takes the most likely token, as vLLM's does."""
+        if not self.use_beam_search:
+            if self.use_beam_search is False and (self.num_beams or 1) > 1:
+                raise invalid("use_beam_search", f"= false contradicts num_beams = {self.num_beams}")
+            return {}
+        return {"num_beams": self.num_beams or self.width, "do_sample": False}
 
 
 class PromptDetails(msgspec.Struct):

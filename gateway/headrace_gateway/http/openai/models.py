@@ -10,21 +10,27 @@ from headrace import ModelState
 from headrace.errors import HeadraceError
 from headrace.model_types import ModelInfo
 
+from headrace_gateway.http.adapters import adapters_of
 from headrace_gateway.http.clients import Clients
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import Failure, failure_of
 
+_LAST = 1 << 62
+"""Later than any time."""
+
 
 class Model(msgspec.Struct):
-    """A model that takes requests.
+    """A model that takes requests, or an adapter of one.
 
     Attributes:
         id: its name.
         created: when it began to run, in seconds since 1970; the earliest of all engines.
+        parent: of an adapter, the model that it changes; not there for a model.
     """
 
     id: str
     created: int
+    parent: str | msgspec.UnsetType = msgspec.UNSET
     object: Literal["model"] = "model"
     owned_by: Literal["headrace"] = "headrace"
 
@@ -63,9 +69,13 @@ class Models:
             models = await self._clients.current.list_models()
         except HeadraceError as error:
             raise failure_of(error, {}) from None
-        running = [model for model in models if model.state is ModelState.RUNNING]
-        names = sorted({model.model_name for model in running})
-        return [Model(name, min(_began(model) for model in running if model.model_name == name)) for name in names]
+        began: dict[str, int] = {}
+        for model in models:
+            if model.state is ModelState.RUNNING:
+                began[model.model_name] = min(_began(model), began.get(model.model_name, _LAST))
+        adapters = await adapters_of(self._clients.current, sorted(began))
+        listed = [Model(name, began[name]) for name in sorted(began)]
+        return listed + [Model(name, began[parent], parent) for name, parent in adapters if name not in began]
 
 
 def _began(model: ModelInfo) -> int:

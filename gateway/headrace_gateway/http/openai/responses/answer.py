@@ -120,7 +120,7 @@ def response_of(accepted: AcceptedRequest, created: float, **more: Any) -> Respo
     return Response(
         id=id_of(accepted.request_id),
         created_at=created,
-        model=accepted.model_name,
+        model=accepted.effective_config.get("lora_name") or accepted.model_name,
         status="in_progress",
         max_output_tokens=config.get("max_new_tokens"),
         temperature=config.get("temperature"),

@@ -112,7 +112,7 @@ class Responses:
     ) -> None:
         self._store.reserve(exchange.caller, size)
         try:
-            _, queue = await self._generations.client.start_request(request.model, **prompt, **config, lease=_LEASE)
+            _, queue = await self._generations.start(request.model, prompt, config, lease=_LEASE)
         except BaseException as error:
             self._store.give_back(exchange.caller, size)
             if isinstance(error, HeadraceError):
