@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
@@ -23,6 +23,7 @@ ARCHITECTURES = {
     "cohere2": "cohere2",
     "gemma2": "gemma2",
     "gemma3_text": "gemma3",
+    "glm": "chatglm",
     "glm4": "glm4",
     "gpt_oss": "gpt-oss",
     "granite": "granite",
@@ -45,7 +46,7 @@ ARCHITECTURES = {
     "stablelm": "stablelm",
     "starcoder2": "starcoder2",
 }
-_INTERLEAVED = ("granite", "granitemoe", "llama", "mistral3", "smollm3")
+_INTERLEAVED = ("granite", "granitemoe", "internlm2", "llama", "mistral3", "smollm3")
 """Architectures whose converters permute the rows of queries and keys."""
 _SCALES = {
     "attn_logit_softcapping": "attn_logit_softcapping",
@@ -64,6 +65,7 @@ _SCALES = {
     "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
     "shared_intermediate_size": "expert_shared_feed_forward_length",
 }
+_QKV = re.compile(r"model\.layers\.(\d+)\.self_attn\.([qkv])_proj\.(weight|bias)")
 _EXPERT = re.compile(r"\.experts\.(\d+)\.")
 """Keys by their names in configs."""
 
@@ -232,7 +234,8 @@ def _tensors(source: Path, config: Mapping[str, Any], architecture: str) -> Iter
     from safetensors.numpy import load_file
 
     for file in sorted(source.glob("*.safetensors")):
-        for name, data in _stacked(load_file(file)):
+        stacked = _stacked(load_file(file))
+        for name, data in _joined_qkv(stacked) if architecture == "chatglm" else stacked:
             layers = config["num_hidden_layers"]
             target = name if name.startswith("blk.") else file_tensor_name(name, architecture, layers)
             if architecture.startswith("gemma") and target.endswith("norm.weight"):
@@ -270,6 +273,19 @@ def _stacked(tensors: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
             yield name.replace("shared_mlp.output_linear", "mlp.shared_expert.down_proj"), data
     for name, parts in experts.items():
         yield name, np.stack([parts[number] for number in range(len(parts))])
+
+
+def _joined_qkv(tensors: Iterable[tuple[str, Array]]) -> Iterator[tuple[str, Array]]:
+    """Yield tensors with those of queries, keys and values as one, which converters of ChatGLM find so."""
+    parts: dict[str, dict[str, Array]] = {}
+    for name, data in tensors:
+        if found := _QKV.fullmatch(name):
+            joined = f"encoder.layers.{found[1]}.self_attention.query_key_value.{found[3]}"
+            parts.setdefault(joined, {})[found[2]] = data
+        else:
+            yield name, data
+    for name, each in parts.items():
+        yield name, np.concatenate([each[part] for part in "qkv"])
 
 
 def _of_gpt_oss(name: str, data: Array) -> Iterator[tuple[str, Array]]:

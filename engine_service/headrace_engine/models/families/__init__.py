@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from headrace_engine.errors import BadModel, shown
 from headrace_engine.models.families.family import Family
 from headrace_engine.models.families.gemma import GEMMA, GEMMA1
-from headrace_engine.models.families.glm import GLM
+from headrace_engine.models.families.glm import CHATGLM, GLM
 from headrace_engine.models.families.gpt_oss import GPT_OSS
 from headrace_engine.models.families.granite import GRANITE, GRANITE4, GRANITE_MOE
 from headrace_engine.models.families.layer_norm import COMMAND_R, PHI, STABLELM, STARCODER2
@@ -25,8 +25,8 @@ from headrace_engine.models.families.text_parts import GEMMA_VISION, LLAMA_VISIO
 __all__ = ["ARCHITECTURES", "GGUF_ARCHITECTURES", "family_of", "family_of_gguf"]
 
 _FAMILIES = (
-    COMMAND_R, EXAONE, GEMMA, GEMMA1, GLM, GPT_OSS, GRANITE, GRANITE4, GRANITE_MOE, LLAMA, MISTRAL, MIXTRAL, OLMO,
-    OLMOE, PHI, PHI3, QWEN2, QWEN3, QWEN_MOE, STABLELM, STARCODER2, GEMMA_VISION, LLAMA_VISION, MLLAMA_TEXT,
+    CHATGLM, COMMAND_R, EXAONE, GEMMA, GEMMA1, GLM, GPT_OSS, GRANITE, GRANITE4, GRANITE_MOE, LLAMA, MISTRAL, MIXTRAL,
+    OLMO, OLMOE, PHI, PHI3, QWEN2, QWEN3, QWEN_MOE, STABLELM, STARCODER2, GEMMA_VISION, LLAMA_VISION, MLLAMA_TEXT,
     QWEN_MOE_VISION,
 )  # fmt: skip
 

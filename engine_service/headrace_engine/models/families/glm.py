@@ -35,6 +35,11 @@ def _gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
     return replace(decoder_from_metadata(metadata, "glm4", hints, partial=True), norms=NormPlacement.AROUND)
 
 
+def _chatglm_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
+    check_absent(metadata, ("expert_count", "attention.scale"))
+    return decoder_from_metadata(metadata, "chatglm", hints, partial=True)
+
+
 _GATE_UP = "model.layers.{i}.mlp.gate_up_proj.weight"
 _HF = {
     "gate": _GATE_UP,
@@ -48,4 +53,12 @@ GLM = Family(
     from_metadata={"glm4": _gguf},
     hf=FileLayout({**HF_NAMES, **_HF}, interleaved=True),
     gguf=FileLayout({**GGUF_NAMES, "gate": "blk.{i}.ffn_up.weight"}, interleaved=True),
+)
+
+_CHATGLM = {**dict.fromkeys("qkv", "blk.{i}.attn_qkv.weight"), "gate": "blk.{i}.ffn_up.weight"}
+
+CHATGLM = Family(
+    from_config={},
+    from_metadata={"chatglm": _chatglm_gguf},
+    gguf=FileLayout({**GGUF_NAMES, **_CHATGLM}, interleaved=True),
 )

@@ -86,6 +86,11 @@ def _smollm3_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
     return replace(spec, layers=_rotated(spec.layers, rotates))
 
 
+def _internlm2_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
+    check_absent(metadata, OTHER_MODELS)
+    return decoder_from_metadata(metadata, "internlm2", hints)
+
+
 def _exaone_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
     check_absent(metadata, OTHER_MODELS)
     return decoder_from_metadata(metadata, "exaone", hints)
@@ -93,7 +98,7 @@ def _exaone_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
 
 LLAMA = Family(
     from_config={"LlamaForCausalLM": _llama, "SmolLM3ForCausalLM": _smollm3},
-    from_metadata={"llama": _gguf, "smollm3": _smollm3_gguf},
+    from_metadata={"llama": _gguf, "smollm3": _smollm3_gguf, "internlm2": _internlm2_gguf},
     gguf=FileLayout(GGUF_NAMES, interleaved=True),
 )
 

@@ -1,4 +1,4 @@
-"""EXAONE 3, which transformers runs by code of the model alone: a Llama with other names of fields and tensors."""
+"""EXAONE 3 and InternLM2, which transformers runs by code of the model alone: Llamas with other names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from support.backends.cpu_sequences import CpuLanes, cpu_model
 from support.backends.torch_sequences import Lanes, load, random_ids, reference
 from support.models.json_files import read_json, write_json
-from support.models.tiny_gguf import write_gguf
+from support.models.tiny_gguf import ARCHITECTURES, write_gguf
 from support.models.tiny_models import make_tiny_llama
 
 COUNT = 12
@@ -69,11 +69,14 @@ def test_ids_are_those_of_the_same_llama(llama: Path, exaone: Path) -> None:
             assert lane.ids[: ids.shape[1]] == ids[0].tolist()
 
 
-def test_gguf_files_say_the_same(llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As converters write them: its own architecture, whose rows are not permuted."""
-    monkeypatch.setitem(write_gguf.__globals__["ARCHITECTURES"], "llama", "exaone")
+@pytest.mark.parametrize("architecture", ["exaone", "internlm2"])
+def test_gguf_files_say_the_same(
+    architecture: str, llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As converters write them; rows of InternLM2 are permuted as Llama's, those of EXAONE are not."""
+    monkeypatch.setitem(ARCHITECTURES, "llama", architecture)
     path = write_gguf(tmp_path / "tiny.gguf", llama)
-    assert gguf.GGUFReader(path).get_field("general.architecture").contents() == "exaone"
+    assert gguf.GGUFReader(path).get_field("general.architecture").contents() == architecture
     both = Lanes(load(llama)), Lanes(load(path))
     found = [lanes.add(PROMPT) for lanes in both]
     for lanes, lane in zip(both, found, strict=True):
