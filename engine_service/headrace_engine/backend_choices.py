@@ -36,6 +36,28 @@ CHOICES: Mapping[str, Choices] = {"torch": _TORCH, "cpu": _CPU, "cuda": _CUDA}
 WEIGHT_GROUPS = {WeightQuant.INT8: 0, WeightQuant.INT4: 128}
 """Weights that share a scale, where a config does not say; 0: one a row."""
 
+STEP_LIMITS = (32, 2048)
+CUDA_STEP_LIMITS = (256, 8192)
+"""max_batch and max_prefill_tokens where a config does not say."""
+
+
+def step_limits(batch: int | None, tokens: int | None, *, cuda: bool) -> tuple[int, int]:
+    """Return max_batch and max_prefill_tokens; what is not given becomes the default of the kind of device.
+
+    On CUDA, a default gives way to what is given.
+
+    Raises:
+        InvalidArgument: a step does not hold a token of every sequence.
+    """
+    default_batch, default_tokens = CUDA_STEP_LIMITS if cuda else STEP_LIMITS
+    if cuda:
+        default_batch, default_tokens = min(default_batch, tokens or default_batch), max(default_tokens, batch or 0)
+    found = batch or default_batch, tokens or default_tokens
+    if found[1] < found[0]:
+        text = f"= {found[1]} is less than max_batch = {found[0]}: a step must hold a token of every sequence"
+        raise InvalidArgument.field("config.max_prefill_tokens", text)
+    return found
+
 
 def check_choices(config: Any, backend: str) -> None:
     """Refuse values that a backend does not support.

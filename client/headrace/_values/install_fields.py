@@ -28,11 +28,11 @@ class InstallFields(TypedDict, total=False):
         device_list: Numbers of the devices to use, distinct; of the memory nodes with CPU_NUMA. At most 4096 entries.
             Default: as few devices as tensor_parallel needs, from 0, and all memory nodes.
         num_threads: Compute threads on a CPU; 0 = physical cores within quota and affinity. 0 to 4096. Default 0.
-        max_batch: Sequences in one step. 1 to 4096. Default 32.
+        max_batch: Sequences in one step. 1 to 4096. Default: 32; on CUDA 256, at most max_prefill_tokens.
         max_length: Tokens of the longest sequence, prompt and generated. At least 2. Default: the model's, at most what
             fits.
         max_prefill_tokens: Tokens computed in one step (budget for prefill chunks); at least max_batch. 1 to 1048576.
-            Default 2048.
+            Default: 2048; on CUDA 8192, at least max_batch.
         block_size: Tokens in a KV block; a power of two. 8 to 128. Default 16.
         num_blocks: Blocks of the KV pool; 0 = sized from memory. 0 to 2147483647. Default 0.
         num_host_blocks: Blocks in host memory for cached prefixes that do not fit in the KV pool; 0 = none, on any

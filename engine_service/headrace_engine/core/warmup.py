@@ -77,7 +77,14 @@ def start_up(
     if draft_costs is not None and plan.draft is not None:
         draft_costs.start(_time_by_rows(plan, min(plan.draft.max_length, sizes.max_length), runner.draft, clock))
     lost = _load_adapters(plan, runner)
-    link.send(CoreReady(**asdict(sizes), idle_processors=dict(runner.idle_processors), lost_adapters=lost))
+    ready = CoreReady(
+        **asdict(sizes),
+        max_batch=plan.max_batch,
+        max_prefill_tokens=plan.max_prefill_tokens,
+        idle_processors=dict(runner.idle_processors),
+        lost_adapters=lost,
+    )
+    link.send(ready)
     return sizes
 
 

@@ -37,9 +37,12 @@ class CoreReady(RunnerSizes):
     """The core is warmed up: every choice left to it, every size, and `Runner.idle_processors`.
 
     Attributes:
+        max_batch, max_prefill_tokens: those of the plan, with the defaults of the device; 0: not told.
         lost_adapters: adapters of the plan that could not be loaded, by number, and why.
     """
 
+    max_batch: int = 0
+    max_prefill_tokens: int = 0
     idle_processors: Mapping[str, str] = field(default_factory=dict)
     lost_adapters: Mapping[int, str] = field(default_factory=dict)
 

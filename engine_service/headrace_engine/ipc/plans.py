@@ -97,8 +97,9 @@ class CorePlan:
         path: the directory or file of the model, already resolved on this host.
         backend: name of the runner: "cpu", "torch", "cuda", or "auto": chosen by the device.
         num_threads: compute threads; 0 = physical CPU cores within quota and affinity.
+        max_batch: sequences of a step; 0 = the default of the kind of device, which the core fills in.
         max_length: tokens of the longest sequence; 0 = the model's own limit.
-        max_prefill_tokens: tokens computed in one step.
+        max_prefill_tokens: tokens computed in one step; 0 = as max_batch.
         num_blocks: blocks of the KV pool; 0 = sized from memory.
         num_host_blocks: blocks of the host tier, for what the pool evicts.
         prefix_cache_ttl: seconds after which unused cached blocks are dropped; None = never.

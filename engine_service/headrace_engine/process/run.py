@@ -6,11 +6,13 @@ import importlib
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from headrace_proto.pure.faults import is_fault
 
+from headrace_engine.backend_choices import step_limits
 from headrace_engine.config import ComputeUnit
 from headrace_engine.core.core import Core
 from headrace_engine.core.failure import failure
@@ -83,6 +85,19 @@ def choose_backend(unit: ComputeUnit | None, plan: CorePlan | None = None) -> tu
     return ("torch", f"not cuda: {why}") if why else ("cuda", "its kernels are checked, and this machine runs them")
 
 
+def with_step_limits(plan: CorePlan) -> CorePlan:
+    """Return a plan with max_batch and max_prefill_tokens, by the kind of device where they are left to it.
+
+    Raises:
+        InvalidArgument: a step does not hold a token of every sequence.
+    """
+    if plan.max_batch and plan.max_prefill_tokens:
+        return plan
+    cuda = plan.backend != "cpu" and plan.compute_unit in (None, ComputeUnit.CUDA) and has_cuda()
+    batch, tokens = step_limits(plan.max_batch or None, plan.max_prefill_tokens or None, cuda=cuda)
+    return replace(plan, max_batch=batch, max_prefill_tokens=tokens)
+
+
 def _why_not_cuda(plan: CorePlan | None) -> str:
     from headrace_engine.backends.cuda import readiness
 
@@ -114,6 +129,7 @@ def run_core(
 
 
 def _serve(plan: CorePlan, link: PingedLink, make: RunnerFactory, begun: BegunVocabulary | None) -> None:
+    plan = with_step_limits(plan)
     vocabulary = begun if begun is not None and begun.fits(plan) else BegunVocabulary.of(plan)
     with closing(make(plan)) as runner:
         pace = Pace(plan.step_target, plan.block_size)

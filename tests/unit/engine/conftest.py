@@ -13,6 +13,14 @@ from support.engine.rig import Rig
 from support.models.tiny_models import make_tiny_llama
 
 
+@pytest.fixture(autouse=True, scope="module")
+def no_card() -> Iterator[None]:
+    """What a config becomes is that of a host without a CUDA device, whatever this one has."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("headrace_engine.engine.config.backend_fields.has_driver", lambda: False)
+        yield
+
+
 @pytest.fixture(scope="session")
 def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with a Llama of 384 ids and 512 positions; not to be changed."""

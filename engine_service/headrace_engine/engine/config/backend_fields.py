@@ -36,6 +36,12 @@ def check_backend(config: RuntimeConfig, backend: str) -> None:
         raise InvalidArgument.field("config.compute_unit", text)
 
 
+def may_be_cuda(config: RuntimeConfig, backend: str) -> bool:
+    """Return True if the model may be computed on a CUDA device, which the core finds out."""
+    on_cpu = config.compute_unit in (ComputeUnit.CPU, ComputeUnit.CPU_NUMA)
+    return backend in _ON_CUDA and not on_cpu and has_driver()
+
+
 def check_storage(config: RuntimeConfig, files: ModelFiles, backend: str) -> None:
     """Refuse quantization that the backend does not support for weights as stored in the files.
 

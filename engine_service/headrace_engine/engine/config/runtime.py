@@ -6,10 +6,10 @@ import re
 from dataclasses import fields, replace
 from typing import Any
 
-from headrace_engine.backend_choices import WEIGHT_GROUPS
+from headrace_engine.backend_choices import WEIGHT_GROUPS, step_limits
 from headrace_engine.config import ComputeDtype, RopeScaling, RopeScalingType, RuntimeConfig, Speculation, WeightQuant
 from headrace_engine.engine.config.adapter_fields import check_adapters
-from headrace_engine.engine.config.backend_fields import check_backend
+from headrace_engine.engine.config.backend_fields import check_backend, may_be_cuda
 from headrace_engine.engine.config.field_checks import check, is_set, refuse
 from headrace_engine.engine.config.fields import RUNTIME
 from headrace_engine.engine.config.lease_fields import lease_violations, resolved_lease
@@ -45,7 +45,7 @@ def check_config(config: RuntimeConfig, backend: str = "auto") -> None:
     check_backend(config, backend)
     _check_host_blocks(config)
     _check_group_size(config)
-    _check_budget(config)
+    _step_limits(config, backend)
     _check_rope_scaling(config.rope_scaling)
     _check_draft_model(config)
     check_adapters(config)
@@ -73,11 +73,17 @@ def _check_group_size(config: RuntimeConfig) -> None:
         raise InvalidArgument.field("config.weight_quant_group_size", text)
 
 
-def _check_budget(config: RuntimeConfig) -> None:
-    batch, budget = _effective(config, "max_batch"), _effective(config, "max_prefill_tokens")
-    if budget < batch:
-        text = f"= {budget} is less than max_batch = {batch}: a step must hold a token of every sequence"
-        raise InvalidArgument.field("config.max_prefill_tokens", text)
+def _step_limits(config: RuntimeConfig, backend: str) -> tuple[int | None, int | None]:
+    """Return max_batch and max_prefill_tokens; None: the core chooses, as it knows the device.
+
+    Raises:
+        InvalidArgument: a step does not hold a token of every sequence, on whatever device.
+    """
+    batch, tokens = config.max_batch, config.max_prefill_tokens
+    if not may_be_cuda(config, backend):
+        return step_limits(batch, tokens, cuda=False)
+    step_limits(batch, tokens, cuda=True)
+    return batch, tokens
 
 
 def _check_rope_scaling(scaling: RopeScaling | None) -> None:
@@ -105,9 +111,10 @@ def _effective(config: RuntimeConfig, name: str) -> Any:
     return value if is_set(value) else RUNTIME[name].default
 
 
-def effective_config(config: RuntimeConfig) -> RuntimeConfig:
-    """Return the config with every default filled in."""
+def effective_config(config: RuntimeConfig, backend: str = "auto") -> RuntimeConfig:
+    """Return the config with every default filled in that is known before the core starts."""
     values = {name: _effective(config, name) for name in RUNTIME}
+    values["max_batch"], values["max_prefill_tokens"] = _step_limits(config, backend)
     if config.weight_quant_group_size is None:
         values["weight_quant_group_size"] = WEIGHT_GROUPS.get(values["weight_quant"])
     values["default_lease"] = resolved_lease(config.default_lease, None, values["max_lease"])
@@ -118,6 +125,7 @@ def core_plan(
     config: RuntimeConfig, files: ModelFiles, options: EngineOptions, draft: DraftPlan | None = None
 ) -> CorePlan:
     """Return the plan for a core."""
+    max_batch, max_prefill_tokens = _step_limits(config, options.backend)
     return CorePlan(
         path=str(files.path),
         format=files.format,
@@ -127,9 +135,9 @@ def core_plan(
         compute_unit=config.compute_unit,
         device_list=config.device_list,
         num_threads=_effective(config, "num_threads"),
-        max_batch=_effective(config, "max_batch"),
+        max_batch=max_batch or 0,
         max_length=config.max_length or 0,
-        max_prefill_tokens=_effective(config, "max_prefill_tokens"),
+        max_prefill_tokens=max_prefill_tokens or 0,
         block_size=_effective(config, "block_size"),
         num_blocks=_effective(config, "num_blocks"),
         num_host_blocks=_effective(config, "num_host_blocks"),
@@ -159,6 +167,8 @@ def ready_config(config: RuntimeConfig, ready: CoreReady) -> RuntimeConfig:
             dtype=ready.dtype,
             compute_unit=ready.compute_unit,
             num_threads=ready.num_threads,
+            max_batch=ready.max_batch or config.max_batch,
+            max_prefill_tokens=ready.max_prefill_tokens or config.max_prefill_tokens,
             max_length=ready.max_length,
             num_blocks=ready.num_blocks,
             num_host_blocks=ready.num_host_blocks,

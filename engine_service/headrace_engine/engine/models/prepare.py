@@ -102,7 +102,8 @@ def prepare(
     else:
         adapters = _read_kept(config, files, options, instead)
         most, rank = room_for(config, [instead.kept.rank])
-    effective_runtime = effective_config(replace(config, format=files.format, lora_max_num=most, lora_max_rank=rank))
+    chosen = replace(config, format=files.format, lora_max_num=most, lora_max_rank=rank)
+    effective_runtime = effective_config(chosen, options.backend)
     warnings = tuple(ConfigWarning("config.model_path", text) for text in (*files.warnings, *bundle.warnings))
     warnings += _kv_warnings(config, files)
     _log_warnings(config.model_name, warnings)

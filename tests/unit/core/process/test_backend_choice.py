@@ -103,3 +103,37 @@ def test_one_line_says_which_and_why(
         run.make_runner(replace(plan, backend="torch"))
         run.make_runner(replace(plan, compute_unit=ComputeUnit.CPU))
     assert caplog.messages == ["backend_chosen: auto takes torch: not cuda: never checked"]
+
+
+SIZES = [
+    ({}, (256, 8192)),
+    ({"max_batch": 8}, (8, 8192)),
+    ({"max_batch": 9000}, (9000, 9000)),
+    ({"max_prefill_tokens": 100}, (100, 100)),
+    ({"max_prefill_tokens": 4096}, (256, 4096)),
+    ({"max_batch": 3, "max_prefill_tokens": 5}, (3, 5)),
+    ({"backend": "torch"}, (256, 8192)),
+    ({"backend": "cpu"}, (32, 2048)),
+    ({"compute_unit": ComputeUnit.CPU}, (32, 2048)),
+    ({"compute_unit": ComputeUnit.CUDA}, (256, 8192)),
+]
+
+
+@pytest.mark.parametrize(("changes", "sizes"), SIZES)
+def test_steps_are_larger_on_a_card(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], sizes: tuple[int, int]
+) -> None:
+    left = CorePlan("model", ModelFormat.AUTO, max_batch=0, max_prefill_tokens=0)
+    monkeypatch.setattr(run, "has_cuda", lambda: True)
+    found = run.with_step_limits(replace(left, **changes))
+    assert (found.max_batch, found.max_prefill_tokens) == sizes
+
+
+def test_where_no_card_was_after_all_steps_are_those_of_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host has a driver, so that the front half left the sizes open."""
+    left = CorePlan("model", ModelFormat.AUTO, max_batch=0, max_prefill_tokens=0)
+    monkeypatch.setattr(run, "has_cuda", lambda: False)
+    found = run.with_step_limits(left)
+    assert (found.max_batch, found.max_prefill_tokens) == (32, 2048)
+    with pytest.raises(InvalidArgument, match="max_prefill_tokens = 16 is less than max_batch = 32"):
+        run.with_step_limits(replace(left, max_prefill_tokens=16))

@@ -18,6 +18,7 @@ from headrace_engine.config import (
     RuntimeConfig,
     WeightQuant,
 )
+from headrace_engine.engine.config import backend_fields
 from headrace_engine.engine.config.options import STREAM_INTERVAL, EngineOptions
 from headrace_engine.engine.config.runtime import (
     check_config,
@@ -110,6 +111,26 @@ class TestEffective:
         assert (config.max_batch, config.max_prefill_tokens, config.block_size, config.num_blocks) == (32, 2048, 16, 0)
         assert (config.kv_cache_mode, config.enable_prefix_cache) == (KvCacheMode.DEFAULT, True)
         assert (config.max_waiting, config.drain_limit, config.tensor_parallel) == (256, 30.0, 1)
+
+    @pytest.mark.parametrize("unit", [None, ComputeUnit.CUDA])
+    def test_where_a_card_may_compute_the_core_sizes_steps(
+        self, monkeypatch: pytest.MonkeyPatch, unit: ComputeUnit | None
+    ) -> None:
+        monkeypatch.setattr(backend_fields, "has_driver", lambda: True)
+        asked = replace(PLAIN, compute_unit=unit)
+        config, plan = effective_config(asked), core_plan(asked, FILES, EngineOptions())
+        assert (config.max_batch, config.max_prefill_tokens) == (None, None)
+        assert (plan.max_batch, plan.max_prefill_tokens) == (0, 0)
+        ready = CoreReady(("cuda:0",), ComputeDtype.BFLOAT16, ComputeUnit.CUDA, 2, 512, 99, 1, 2, 3)
+        known = ready_config(config, replace(ready, max_batch=256, max_prefill_tokens=8192))
+        assert (known.max_batch, known.max_prefill_tokens) == (256, 8192)
+        check_config(replace(asked, max_batch=4096))
+        check_config(replace(asked, max_prefill_tokens=8))
+        with pytest.raises(InvalidArgument, match="max_prefill_tokens = 8 is less than max_batch = 9"):
+            check_config(replace(asked, max_batch=9, max_prefill_tokens=8))
+        on_cpu = effective_config(replace(PLAIN, compute_unit=ComputeUnit.CPU))
+        assert (on_cpu.max_batch, on_cpu.max_prefill_tokens) == (32, 2048)
+        assert effective_config(PLAIN, "cpu").max_batch == 32
 
     def test_what_was_set_stays(self) -> None:
         config = effective_config(
