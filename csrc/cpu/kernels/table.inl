@@ -51,6 +51,8 @@ using namespace core;
 #ifdef __AMX_BF16__
 #include "cpu/kernels/attention/tiles.inl"
 #endif
+#include "cpu/kernels/attention/blocks.inl"
+#include "cpu/kernels/attention/codes.inl"
 #include "cpu/kernels/attention/attention.inl"
 #include "cpu/kernels/attention/jobs.inl"
 #include "cpu/kernels/sampling/random.inl"

@@ -49,7 +49,7 @@ int64_t attention_shared(const void*, const CoreShape& shape, int32_t threads) {
 int64_t attention_scratch(const void*, const CoreShape& shape, int32_t) {
   const int64_t queries = most_queries(shape), dim = shape.head_dim;
   const int64_t pages = (2 * kBlockPages + 1) * kPageTokens * dim;
-  return (4 * queries * up_to(dim, 32) + queries * kBlockTokens + pages + 4 * queries) * 4 + 6 * 64;
+  return (4 * queries * up_to(dim, 32) + queries * kBlockTokens + pages + 5 * queries) * 4 + 7 * 64;
 }
 
 Attend attend_job(const CoreAttention& op, const Step& step, int64_t tile_number, int64_t head, Thread& thread) {
@@ -60,6 +60,8 @@ Attend attend_job(const CoreAttention& op, const Step& step, int64_t tile_number
   float* at = reinterpret_cast<float*>(thread.scratch);
   float* query_scratch = at;
   at += queries * dim;
+  float* query_sums = at;
+  at += up_to(queries, 16);
   auto* pairs = reinterpret_cast<BFloat16*>(at);
   at += queries * up_to(dim, 32);
   const Partial part = partial_at(at, queries, dim);
@@ -79,6 +81,7 @@ Attend attend_job(const CoreAttention& op, const Step& step, int64_t tile_number
           tile.count,
           row,
           query_scratch,
+          query_sums,
           pairs,
           scores,
           at,

@@ -7,7 +7,7 @@ struct FloatPages {
   using Number = float;  // of queries and weights
   using Term = Vec;
   static constexpr int64_t kBytes = 4;
-  static constexpr int64_t kInputs = 1;  // of a term
+  static constexpr int64_t kInputs = 1;   // of a term
   static constexpr int kMostQueries = 6;  // at a time: registers hold the sums of no more
 
   [[gnu::always_inline]] static Term load(const std::byte* page, int64_t term, int64_t columns, int64_t column) {
@@ -95,55 +95,92 @@ void expand_pairs(const std::byte* pairs, int64_t terms, int64_t columns, float*
 
 #endif
 
-// ---- quantized pages, as pages of floats ----
+// ---- pages of codes: an entry is low + step * code of its token ----
 
 #ifdef __AVX512F__
-Vec bytes_as_floats(const uint8_t* p) {
+[[gnu::always_inline]] inline Vec bytes_as_floats(const uint8_t* p) {
   return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
 }
-void halves_as_floats(const uint8_t* p, Vec& low, Vec& high) {
+[[gnu::always_inline]] inline void halves_as_floats(const uint8_t* p, Vec& low, Vec& high) {
   const __m512i both = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   low = {_mm512_cvtepi32_ps(_mm512_and_si512(both, _mm512_set1_epi32(15)))};
   high = {_mm512_cvtepi32_ps(_mm512_srli_epi32(both, 4))};
 }
 #else
-Vec bytes_as_floats(const uint8_t* p) {
+[[gnu::always_inline]] inline Vec bytes_as_floats(const uint8_t* p) {
   return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))))};
 }
-void halves_as_floats(const uint8_t* p, Vec& low, Vec& high) {
+[[gnu::always_inline]] inline void halves_as_floats(const uint8_t* p, Vec& low, Vec& high) {
   const __m256i both = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
   low = {_mm256_cvtepi32_ps(_mm256_and_si256(both, _mm256_set1_epi32(15)))};
   high = {_mm256_cvtepi32_ps(_mm256_srli_epi32(both, 4))};
 }
 #endif
 
-// keys [head_dim][16], values [16][head_dim]
-void expand_page(std::byte* page, CoreKv kv, int64_t dim, float* keys, float* values) {
-  const CodePage codes(page, kv, dim);
-  for (int64_t lane = 0; lane < kPageTokens; lane += Vec::kLanes) {
-    const Vec step = Vec::load(codes.key_steps + lane), low = Vec::load(codes.key_lows + lane);
-    for (int64_t d = 0; kv == CORE_KV_INT8 && d < dim; d++) {
-      fma(bytes_as_floats(codes.keys + d * kPageTokens + lane), step, low).store(keys + d * kPageTokens + lane);
-    }
-    for (int64_t d = 0; kv == CORE_KV_UINT4 && d < dim; d += 2) {
+// Codes of 8 bits as floats.
+struct BytePages : FloatPages {
+  [[gnu::always_inline]] static Term load(const std::byte* page, int64_t term, int64_t columns, int64_t column) {
+    return bytes_as_floats(reinterpret_cast<const uint8_t*>(page) + term * columns + column);
+  }
+};
+
+// Keys in codes of 4 bits as floats: entries 2i and 2i + 1 in a byte.
+struct HalfKeyPages {
+  struct Term {
+    Vec even, odd;
+  };
+  using Number = float;
+  static constexpr int64_t kInputs = 2;
+  static constexpr int kMostQueries = 4;
+
+  [[gnu::always_inline]] static Term load(const std::byte* page, int64_t term, int64_t columns, int64_t column) {
+    Term both;
+    halves_as_floats(reinterpret_cast<const uint8_t*>(page) + term * columns + column, both.even, both.odd);
+    return both;
+  }
+  [[gnu::always_inline]] static Term in_all(const float* numbers) {
+    return {Vec::all(numbers[0]), Vec::all(numbers[1])};
+  }
+  [[gnu::always_inline]] static Vec add(Vec total, const Term& term, const Term& all) {
+    return fma(term.odd, all.odd, fma(term.even, all.even, total));
+  }
+};
+
+// Values in codes of 4 bits as floats: entries i and i + head_dim / 2 in a byte, head_dim a multiple of 32.
+struct HalfValuePages : FloatPages {
+  [[gnu::always_inline]] static Term load(const std::byte* page, int64_t term, int64_t columns, int64_t column) {
+    const int64_t half = columns / 2;
+    const auto* row = reinterpret_cast<const uint8_t*>(page) + term * half;
+    Vec low, high;
+    halves_as_floats(row + (column < half ? column : column - half), low, high);
+    return column < half ? low : high;
+  }
+};
+
+// Write the codes of a page as floats: keys [head_dim][16], values [16][head_dim].
+void expand_codes(const CodePage& codes, CoreKv kv, int64_t dim, float* keys, float* values) {
+  const int64_t entries = kPageTokens * dim;
+  if (kv == CORE_KV_INT8) {
+    for (int64_t i = 0; i < entries; i += Vec::kLanes) bytes_as_floats(codes.keys + i).store(keys + i);
+    for (int64_t i = 0; i < entries; i += Vec::kLanes) bytes_as_floats(codes.values + i).store(values + i);
+    return;
+  }
+  for (int64_t d = 0; d < dim; d += 2) {
+    for (int64_t lane = 0; lane < kPageTokens; lane += Vec::kLanes) {
       Vec even, odd;
       halves_as_floats(codes.keys + d / 2 * kPageTokens + lane, even, odd);
-      fma(even, step, low).store(keys + d * kPageTokens + lane);
-      fma(odd, step, low).store(keys + (d + 1) * kPageTokens + lane);
+      even.store(keys + d * kPageTokens + lane);
+      odd.store(keys + (d + 1) * kPageTokens + lane);
     }
   }
   for (int64_t token = 0; token < kPageTokens; token++) {
-    const Vec step = Vec::all(codes.value_steps[token]), low = Vec::all(codes.value_lows[token]);
     float* out = values + token * dim;
-    for (int64_t d = 0; kv == CORE_KV_INT8 && d < dim; d += Vec::kLanes) {
-      fma(bytes_as_floats(codes.values + token * dim + d), step, low).store(out + d);
-    }
-    for (int64_t d = 0; kv == CORE_KV_UINT4 && d < dim / 2; d += Vec::kLanes) {
+    for (int64_t d = 0; d < dim / 2; d += Vec::kLanes) {
       const int64_t lanes = dim / 2 - d < Vec::kLanes ? dim / 2 - d : Vec::kLanes;
       Vec first, second;
       halves_as_floats(codes.values + token * (dim / 2) + d, first, second);
-      fma(first, step, low).store_first(out + d, lanes);
-      fma(second, step, low).store_first(out + dim / 2 + d, lanes);
+      first.store_first(out + d, lanes);
+      second.store_first(out + dim / 2 + d, lanes);
     }
   }
 }

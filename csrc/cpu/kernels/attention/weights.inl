@@ -30,13 +30,14 @@ struct Attend {
   int64_t head;   // KV head
   int64_t group;  // query heads of a KV head
   int64_t dim;
-  int64_t position;  // of the first row
-  int64_t count;     // rows
-  int64_t row;       // of the batch
-  float* queries;    // [count * group][dim], scaled
-  BFloat16* pairs;   // the same in bfloat16, if products are of pairs
-  float* scores;     // [queries at once][kBlockTokens]; weights in bfloat16 begin where a row does
-  float* pages;      // scratch for a block of pages in float32
+  int64_t position;   // of the first row
+  int64_t count;      // rows
+  int64_t row;        // of the batch
+  float* queries;     // [count * group][dim], scaled
+  float* query_sums;  // [count * group], of their entries
+  BFloat16* pairs;    // the same in bfloat16, if products are of pairs
+  float* scores;      // [queries at once][kBlockTokens]; weights in bfloat16 begin where a row does
+  float* pages;       // scratch for a block of pages in float32
   Partial part, whole;
 
   int64_t num_queries() const { return count * group; }
