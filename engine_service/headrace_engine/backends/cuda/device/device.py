@@ -153,7 +153,8 @@ class CudaDevice:
         """See Device."""
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize(self.torch)
-        with torch.inference_mode(), torch.cuda.graph(graph, pool=self._pool):
+        # Threads of this process may compute other models: what they do meanwhile must not void the capture.
+        with torch.inference_mode(), torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             result = work()
         return graph, result
 
