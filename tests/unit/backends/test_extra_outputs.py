@@ -18,7 +18,7 @@ from headrace_engine.sampling_params import SamplingParams
 from safetensors.torch import load_file, save_file
 from support.backends.runners import plan_for, ready
 from support.backends.torch_sequences import random_ids, reference
-from support.models.tiny_models import make_tiny_llama, make_tiny_mistral, make_tiny_qwen2
+from support.models.tiny_models import make_tiny_family, make_tiny_llama, make_tiny_mistral, make_tiny_qwen2
 
 BACKENDS = {"cpu": make_cpu, "torch": make_torch}
 GREEDY = SamplingParams(temperature=0.0, logprobs=True)
@@ -27,12 +27,13 @@ VOCAB, HIDDEN = 384, 64
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """A tiny random model of each family; one has its head tied to its embeddings."""
+    """A tiny random model of each family; the head of one is tied to its embeddings, that of another adds a bias."""
     root = tmp_path_factory.mktemp("models")
     return {
         "llama": make_tiny_llama(root / "llama"),
         "mistral": make_tiny_mistral(root / "mistral", sliding_window=16),
         "qwen2": make_tiny_qwen2(root / "qwen2", tie_word_embeddings=True),
+        "phi2": make_tiny_family(root / "phi2", "phi2"),
     }
 
 
@@ -78,7 +79,7 @@ def vectors(answer):
     return embedding, hidden
 
 
-@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2"])
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "phi2"])
 def test_prompt_and_vectors_are_those_of_transformers(family, models, opened):
     """The last entry of hidden_states is what the head multiplies: it has gone through the final norm."""
     ids = random_ids(70, seed=1)
