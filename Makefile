@@ -7,6 +7,7 @@ PROMPT ?=  ## run: print the answer to this alone, and end
 PORT ?=  ## run: port of the gateway; 7070, and any free one with PROMPT or 0
 ENGINE_PORT ?=  ## run: port of the engine; 7071, and any free one with PROMPT or 0
 HTTP_PORT ?=  ## run: port of the gateway's HTTP (docs/http.md), 0 for any free one; without it there is none
+SECONDS ?= 600  ## soak: seconds of its streams
 MODELS ?=  ## run: folder that clients may install models from; models/ here
 TORCH_INDEX ?=  ## a package index to take torch from, such as https://download.pytorch.org/whl/cpu
 # CUDA kernels are built where there is a card to run them.
@@ -54,8 +55,9 @@ native: $(VENV)/.tests  ## build the native libraries for the tests
 	cmake -S tests/native -B build/native -G Ninja -DCORE_SIM=ON -DCORE_CUDA=OFF -DCMAKE_COMPILE_WARNING_AS_ERROR=ON
 	cmake --build build/native
 
-soak: $(VENV)/.tests $(VENV)/.model  ## run the tests that are too long for every change
+soak: $(VENV)/.tests $(VENV)/.model  ## run the tests that are too long for every change, and 512 streams for SECONDS; writes bench/results/service.md
 	$(PYTEST) tests -m soak
+	@$(BIN)/python -m bench.service.crowd --seconds $(SECONDS)
 
 .PHONY: mutants
 mutants: $(VENV)/.tests  ## plant faults into the CUDA kernels, and assert that their tests catch each; NAMES="…" chooses

@@ -11,6 +11,7 @@ LLAMA_SERVER = "HEADRACE_BENCH_LLAMA_SERVER"
 OPENVINO = "HEADRACE_BENCH_OPENVINO"
 MODELS = "HEADRACE_BENCH_MODELS"
 STEPS = "HEADRACE_BENCH_STEPS"
+STEP_SECONDS = "HEADRACE_BENCH_STEP_SECONDS"
 CALLS = "HEADRACE_BENCH_CALLS"
 
 
@@ -43,6 +44,11 @@ def given(variable: str) -> str:
         return os.environ[variable]
     except KeyError:
         raise SystemExit(f"{variable} is not set: a measurement starts this program") from None
+
+
+def step_seconds(default: float) -> float:
+    """Return the seconds of a step of a scripted engine."""
+    return float(os.environ.get(STEP_SECONDS) or default)
 
 
 @contextmanager

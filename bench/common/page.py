@@ -52,6 +52,7 @@ STARTUP = Section("service.md", "startup", "make bench-startup")
 VOCABULARIES = Section("service.md", "vocabularies", "make bench-vocabularies")
 PREFIX = Section("service.md", "prefix", "make bench-prefix")
 FLOOD = Section("service.md", "flood", "make bench-flood")
+CROWD = Section("service.md", "crowd", "make soak")
 ROUTING = Section("routing.md", "routing", "make bench-routing")
 STREAMS = Section("scheduling.md", "streams", "make bench-streams")
 SCHEDULING = Section("scheduling.md", "scheduling", "make bench-scheduling")
@@ -69,8 +70,8 @@ GPU = Section("gpu.md", "gpu", "make gpu-check")
 GPU_PREDICTED = Section("gpu.md", "gpu-predicted", "python -m bench.gpu.check --predict")
 GPU_CASES = Section("gpu.md", "gpu-bench", "make gpu-bench")
 SECTIONS = (
-    *(SERVICE, STARTUP, PREFIX, FLOOD, ROUTING, STREAMS, SCHEDULING, SOAK, ACCURACY, ANSWERS, CPU, MIXTURE, ADAPTERS),
-    *(GEMMA_PERPLEXITY, GEMMA_COST, SPECULATION, GPU, GPU_PREDICTED, GPU_CASES),
+    *(SERVICE, STARTUP, VOCABULARIES, PREFIX, FLOOD, CROWD, ROUTING, STREAMS, SCHEDULING, SOAK, ACCURACY, ANSWERS, CPU),
+    *(MIXTURE, ADAPTERS, GEMMA_PERPLEXITY, GEMMA_COST, SPECULATION, GPU, GPU_PREDICTED, GPU_CASES),
 )
 
 

@@ -32,6 +32,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import psutil
 from headrace import Client
@@ -130,8 +131,12 @@ def main() -> None:
 
 
 @contextmanager
-def running_servers() -> Iterator[Servers]:
-    """Run a scripted engine with its model, and a gateway in front of it."""
+def running_servers(**config: Any) -> Iterator[Servers]:
+    """Run a scripted engine with its model, and a gateway in front of it.
+
+    Args:
+        config: fields of the model's config, where they are not those of the measured clients.
+    """
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         steps_file = Path(folder) / "steps"
         line = ("-m", PROGRAM, "--name", "e1", "--listen", "127.0.0.1:0", *ANY_ROOT)
@@ -140,9 +145,8 @@ def running_servers() -> Iterator[Servers]:
         gateway = stack.enter_context(gateway_server({"e1": engine.address}, "--http", "127.0.0.1:0"))
         http = gateway.wait_event("listening")["http"]
         with Client(gateway.address) as client:
-            client.install_model(
-                MODEL, path=str(BenchModels.chosen().packaged), max_batch=REQUESTS, max_length=LENGTH + 8
-            )
+            fields: dict[str, Any] = {"max_batch": REQUESTS, "max_length": LENGTH + 8, **config}
+            client.install_model(MODEL, path=str(BenchModels.chosen().packaged), **fields)
             client.start_model(MODEL)
         yield Servers(engine, gateway, http, steps_file)
 

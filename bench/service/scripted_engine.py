@@ -2,8 +2,8 @@
 
     HEADRACE_BENCH_STEPS=FILE python -m bench.service.scripted_engine [arguments of headrace-engine]
 
-A step takes STEP seconds, like a step of a device, and gives every sequence the same id: `id_of` its number. The time
-and the number of ids of each step are written to FILE, one `STAMP` after the other.
+A step takes STEP seconds, or HEADRACE_BENCH_STEP_SECONDS, like a step of a device, and gives every sequence the same
+id: `id_of` its number. The time and the number of ids of each step are written to FILE, one `STAMP` after the other.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headrace_engine.process import launch_process
 from headrace_engine.process import main as core_main
 from headrace_engine.service.program.main import main as service_main
 
-from bench.common.environment import STEPS, given
+from bench.common.environment import STEPS, given, step_seconds
 
 PROGRAM = "bench.service.scripted_engine"
 """Name of this module, which Python runs from the root of the repository."""
@@ -33,12 +33,12 @@ STEP = 0.02
 STAMP = struct.Struct("<QQQ")
 """Number of a step, CLOCK_MONOTONIC in nanoseconds when the runner returned, and its number of ids."""
 
-_FIRST_ID, _CYCLE = 1_000, 40_000
+_FIRST_ID, CYCLE = 1_000, 40_000
 
 
 def id_of(step: int) -> int:
     """Return the id of a step; repeats after 800 s."""
-    return _FIRST_ID + step % _CYCLE
+    return _FIRST_ID + step % CYCLE
 
 
 class ScriptedRunner(Runner):
@@ -49,7 +49,13 @@ class ScriptedRunner(Runner):
         self._stamps = open(given(STEPS), "ab", buffering=0)  # noqa: SIM115
         self._last = b""
         self._number = 0
+        self._step = step_seconds(STEP)
         self._due = time.monotonic()
+
+    @property
+    def progress(self) -> int:
+        """Return the number of steps: all of a step's time passes within `run`."""
+        return self._number
 
     def load(self, progress: Progress) -> None:
         """Nothing."""
@@ -81,7 +87,7 @@ class ScriptedRunner(Runner):
         self._stamps.write(self._last)
         drawn = [Sampled(id_of(self._number))] * sum(step.sampling is not None for step in steps)
         # A late step returns at once; later ones follow at the usual interval again.
-        self._due = max(self._due + STEP, time.monotonic())
+        self._due = max(self._due + self._step, time.monotonic())
         time.sleep(max(0.0, self._due - time.monotonic()))
         self._last = STAMP.pack(self._number, time.monotonic_ns(), len(drawn))
         self._number += 1
