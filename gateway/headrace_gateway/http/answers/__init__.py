@@ -1,1 +1,1 @@
-"""Answers of chats, parted into calls of tools, thoughts and text, for every API; and which calls are wanted."""
+"""Answers parted into calls of tools, thoughts and text, for every API; which calls are wanted; events as bytes."""
