@@ -20,7 +20,7 @@ from headrace_gateway.http.endpoint import Endpoint, ErrorForm, Handler
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import Failure
 from headrace_gateway.http.generation import Generations
-from headrace_gateway.http.metrics import Metrics
+from headrace_gateway.http.metrics.route import Metrics
 from headrace_gateway.http.openai import chat, completions, embeddings, models
 from headrace_gateway.http.openai.errors import ErrorAnswer, OpenAiErrors
 from headrace_gateway.http.openai.responses import events as response_events

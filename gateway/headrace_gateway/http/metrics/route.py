@@ -17,7 +17,7 @@ from headrace_gateway.forwarding.calls import LiveCalls
 from headrace_gateway.http.clients import Clients
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import failure_of
-from headrace_gateway.http.owner_metrics import OwnerMetrics
+from headrace_gateway.http.metrics.owners import OwnerMetrics
 
 _HELD = ("Calls in progress, besides sessions.", "Sessions of clients.")
 

@@ -1,0 +1,1 @@
+"""`/metrics`: what a gateway tells Prometheus."""
