@@ -9,7 +9,7 @@ import pytest
 from headrace_proto.v1.status_pb2 import ErrorReason
 
 ROOT = Path(__file__).parents[2]
-TOLD = re.compile(r'\breason(?:: [\w\[\]]+)? ?= ?"([A-Z_]+)"|\b(?:refusal|_unavailable)\([^"]*"([A-Z_]+)"')
+TOLD = re.compile(r'\breason(?:: [\w\[\]]+)? ?= ?"([A-Z_]+)"|\b(?:refusal|_?unavailable)\([^"]*"([A-Z_]+)"')
 
 
 @pytest.mark.parametrize(
