@@ -24,12 +24,14 @@ _CPU: Choices = {
     "weight_quant_group_size": (0, 16, 32, 64, 128),
     "activation_quant": (ActivationQuant.NONE, ActivationQuant.INT8),
     "block_size": _KERNEL_BLOCKS,
+    "tensor_parallel": (1,),
 }
 _CUDA: Choices = {
     "weight_quant_group_size": (0, 32, 64, 128),
     "dtype": (ComputeDtype.AUTO, ComputeDtype.BFLOAT16),
     "block_size": _KERNEL_BLOCKS,
     "speculation": (Speculation.OFF,),
+    "tensor_parallel": (1,),
 }
 CHOICES: Mapping[str, Choices] = {"torch": _TORCH, "cpu": _CPU, "cuda": _CUDA}
 

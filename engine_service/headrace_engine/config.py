@@ -108,6 +108,13 @@ class Adapter:
     path: str = ""
 
 
+class TensorParallelMode(StrEnum):
+    """How the ranks of a model share its matrices."""
+
+    EXACT = "EXACT"
+    REDUCED = "REDUCED"
+
+
 @dataclass(frozen=True, slots=True)
 class RuntimeConfig:
     """How a model is installed."""
@@ -151,3 +158,4 @@ class RuntimeConfig:
     lora_max_num: int | None = None
     lora_max_rank: int | None = None
     tensor_parallel: int | None = None
+    tensor_parallel_mode: TensorParallelMode | None = None

@@ -21,23 +21,29 @@ from native.build import BUILD_LIMIT
 from support.backends.isa_levels import lowest
 from support.contract.loop_client import LoopThread, loop_client
 from support.contract.places import (
+    ALL_ON_RANKS,
     BROKEN_MODEL,
     LONG_LENGTH,
     LONG_MODEL,
     MAX_LENGTH,
     MODEL,
+    RANKS,
     SIM,
     SMALL_POOL_MODEL,
     Folders,
     Place,
     paths_of,
 )
+from support.contract.ranked_place import SIZES, ranked_place
 from support.contract.simulated_place import simulated_place
 from support.models.processor_files import processor_arguments, write_processors
 from support.models.tiny_models import make_tiny_llama, make_tiny_mistral
 from support.servers.books import release_all
 from support.servers.processes import Server, engine_server, gateway_server
 from support.servers.wire import Wire
+
+OTHERS = {SIM: "simulated", RANKS: "ranked"}
+"""The fixtures of paths where only marked tests run."""
 
 
 @pytest.fixture(scope="session")
@@ -105,11 +111,17 @@ def loop_thread() -> Iterator[LoopThread]:
     thread.close()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the option that has all tests run on an engine with ranks."""
+    parser.addoption(ALL_ON_RANKS, action="store_true", help="run all tests on an engine whose models have two ranks")
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Has tests run on each path, those of ASYNC with the asynchronous client too, marked ones on the simulator."""
+    """Has tests run on each path, those of ASYNC with the asynchronous client too, marked ones elsewhere as well."""
     if "place" in metafunc.fixturenames:
         paths = paths_of(Path(metafunc.module.__file__).name, metafunc.function.__name__)
-        paths += (SIM,) * (metafunc.definition.get_closest_marker("sim") is not None)
+        marked = [path for path in (SIM, RANKS) if metafunc.definition.get_closest_marker(path) is not None]
+        paths = (RANKS,) if metafunc.config.getoption(ALL_ON_RANKS, default=False) else (*paths, *marked)
         metafunc.parametrize("place", paths, indirect=True, scope="session")
 
 
@@ -129,11 +141,24 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 @pytest.fixture(scope="session")
+def ranked(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    folders: Folders,
+    processors: dict[str, Path],
+) -> Iterator[Place]:
+    """An engine whose models are computed by two ranks each: those that marked tests use, or all."""
+    names = SIZES if request.config.getoption(ALL_ON_RANKS, default=False) else (MODEL, SMALL_POOL_MODEL)
+    with ranked_place(tmp_path_factory.mktemp("ranked"), folders, processors, names) as place:
+        yield place
+
+
+@pytest.fixture(scope="session")
 def place(request: pytest.FixtureRequest, folders: Folders) -> Iterator[Place]:
-    """One of the three paths, or the one of the simulated device, with the models installed and running."""
+    """One of the three paths, or of the others, with the models installed and running."""
     path, _, kind = request.param.partition("-")
-    if path == SIM:
-        yield request.getfixturevalue("simulated")
+    if path in OTHERS:
+        yield request.getfixturevalue(OTHERS[path])
         return
     needs = {"direct": ("engine",), "gateway": ("gateway", "engine")}.get(path, (path,))
     found = [request.getfixturevalue(name) for name in needs]

@@ -27,7 +27,8 @@ class InstallFields(TypedDict, total=False):
             one, else CPU.
         device_list: Numbers of the devices to use, distinct; of the memory nodes with CPU_NUMA. At most 4096 entries.
             Default: as few devices as tensor_parallel needs, from 0, and all memory nodes.
-        num_threads: Compute threads on a CPU; 0 = physical cores within quota and affinity. 0 to 4096. Default 0.
+        num_threads: Compute threads on a CPU, of all ranks together; 0 = physical cores within quota and affinity. 0 to
+            4096. Default 0.
         max_batch: Sequences in one step. 1 to 4096. Default: 32; on CUDA 256, at most max_prefill_tokens.
         max_length: Tokens of the longest sequence, prompt and generated. At least 2. Default: the model's, at most what
             fits.
@@ -79,8 +80,11 @@ class InstallFields(TypedDict, total=False):
         lora_max_num: Adapters that may be loaded at once. Memory for as many is taken when the model starts. 0 to 256.
             Default: the number of adapters.
         lora_max_rank: Largest rank of an adapter. 0 to 512. Default: the largest among adapters.
-        tensor_parallel: Devices that share one copy of the model; must divide the number of KV heads. At least 1.
-            Default 1. Only 1 so far.
+        tensor_parallel: Ranks, each a process with a device of its own or its share of the CPU's threads, that share
+            one copy of the model (docs/tensor-parallel.md); must divide the number of KV heads. By the backend torch. 1
+            to 64. Default 1.
+        tensor_parallel_mode: With tensor_parallel above 1: how they share it. One of "EXACT", "REDUCED". Default
+            "EXACT".
     """
 
     file_prefix: str | None
@@ -120,3 +124,4 @@ class InstallFields(TypedDict, total=False):
     lora_max_num: int | None
     lora_max_rank: int | None
     tensor_parallel: int | None
+    tensor_parallel_mode: Literal["EXACT", "REDUCED"] | None

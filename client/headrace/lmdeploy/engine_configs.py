@@ -28,7 +28,7 @@ class EngineFields(TypedDict, total=False):
 
     Attributes:
         model_name: without effect, as in LMDeploy above 0.2.1; anything but "" is warned of.
-        tp: number of devices that share the model. Default 1. Only 1 so far.
+        tp: number of ranks that share the model, by the engine's backend torch. Default 1.
         session_len: maximum length of a sequence in tokens, prompt and generated. Default: the model's.
         max_batch_size: maximum number of sequences in a step. Default: the engine's own.
         cache_max_entry_count: share of memory, with a warning, as `memory_ratio`: on CUDA of the device's total memory,

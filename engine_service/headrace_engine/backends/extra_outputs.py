@@ -58,17 +58,22 @@ def collect_extras(
 
 def _prompt_logprobs(steps: Sequence[SequenceStep], score: Score, at_once: int) -> Iterator[Sampled]:
     """Yield the logprobs of each prompt id that a step requests, in order."""
+    asked = [step.prompt_logprobs for step in steps if step.prompt_logprobs is not None]
+    forced = iter([forced_step(token_id, each.top) for each in asked for token_id in each.ids])
+    for rows in scored_rows(steps, at_once):
+        yield from score(rows, list(islice(forced, len(rows))))
+
+
+def scored_rows(steps: Sequence[SequenceStep], at_once: int) -> list[list[int]]:
+    """Return the rows of the batch whose logits give prompt logprobs, in order, at most at_once together."""
     rows: list[int] = []
-    forced: list[SequenceStep] = []
     begin = 0
     for step in steps:
         if step.prompt_logprobs is not None:
             first = begin + step.prompt_logprobs.first
             rows += range(first, first + len(step.prompt_logprobs.ids))
-            forced += (forced_step(token_id, step.prompt_logprobs.top) for token_id in step.prompt_logprobs.ids)
         begin += len(step.token_ids)
-    for first in range(0, len(rows), at_once):
-        yield from score(rows[first : first + at_once], forced[first : first + at_once])
+    return [rows[first : first + at_once] for first in range(0, len(rows), at_once)]
 
 
 def forced_step(token_id: int, top: int) -> SequenceStep:

@@ -42,3 +42,6 @@ class PingedLink(Link, Protocol):
         Raises:
             LinkClosed: the front half has cut this core off.
         """
+
+    def cut(self) -> None:
+        """Have `receive` raise LinkClosed from now on. Callable from any thread."""

@@ -7,6 +7,7 @@ from types import TracebackType
 
 from headrace_engine.core.link import LinkClosed, PingedLink
 from headrace_engine.core.runner import Runner
+from headrace_engine.ipc.messages import CoreFailed
 
 _INTERVAL = 0.1
 """Seconds between two checks for pings."""
@@ -15,7 +16,8 @@ _INTERVAL = 0.1
 class Pulse:
     """Context manager with a thread that reports a runner's progress while the core's own thread waits for it.
 
-    If the front half cuts the core off, the thread interrupts the runner.
+    If the front half cuts the core off, the thread interrupts the runner. If the runner is lost, it says so to the
+    front half, and cuts the core off.
 
     Args:
         link: the core's link.
@@ -42,6 +44,10 @@ class Pulse:
     def _run(self) -> None:
         try:
             while not self._ended.wait(self._interval):
+                if self._runner.lost:
+                    self._link.send(CoreFailed("ENGINE_FAULT", self._runner.lost))
+                    self._link.cut()
+                    return
                 self._link.answer(self._runner.progress)
         except LinkClosed:
             self._runner.interrupt()

@@ -204,6 +204,9 @@ class Runner(ABC):
     idle_processors: Mapping[str, str] = MappingProxyType({})
     """Logits processors of the plan that the loaded runner cannot run: the reason for each, by name."""
 
+    lost = ""
+    """Why it can compute nothing any more, if that shows outside its steps; may be read from any thread."""
+
     takes_all_at_once = False
     """True if nothing is allocated or compiled after `allocate`, so that the warm-up may run smaller steps."""
 

@@ -1,4 +1,4 @@
-"""Encoding of the messages between front half and core.
+"""Encoding of the messages between front half and core, and between the ranks of a model.
 
 A message is one byte for its type, then a MessagePack map of its fields. On a stream, each message is a frame: its
 length as four little-endian bytes, then the message.
@@ -14,7 +14,20 @@ import msgspec
 from headrace_engine.ipc.commands import AddSequence, AddSibling, CoreCommand, EndSequence, LoadAdapter, Ping, Shutdown
 from headrace_engine.ipc.messages import AdapterLoaded, CoreFailed, CoreMessage, CoreReady, Pong, StepBegun, StepOutput
 from headrace_engine.ipc.plans import CorePlan
+from headrace_engine.ipc.ranks import (
+    AllocateRank,
+    JoinRanks,
+    RankAnswer,
+    RankCommand,
+    RankCopies,
+    RankLoaded,
+    RankPlan,
+    RankSizes,
+    RankStep,
+)
 from headrace_engine.model_types import ModelProgress
+
+Message = CoreCommand | CoreMessage | RankCommand | RankAnswer
 
 _TYPES = {
     1: CorePlan,
@@ -24,6 +37,11 @@ _TYPES = {
     5: Shutdown,
     6: AddSibling,
     7: LoadAdapter,
+    33: RankPlan,
+    34: JoinRanks,
+    35: AllocateRank,
+    36: RankCopies,
+    37: RankStep,
     65: ModelProgress,
     66: CoreReady,
     67: CoreFailed,
@@ -31,9 +49,11 @@ _TYPES = {
     69: Pong,
     70: StepBegun,
     71: AdapterLoaded,
+    97: RankLoaded,
+    98: RankSizes,
 }
 _TAGS = {kind: tag for tag, kind in _TYPES.items()}
-_DECODERS: dict[int, msgspec.msgpack.Decoder[CoreCommand | CoreMessage]] = {
+_DECODERS: dict[int, msgspec.msgpack.Decoder[Message]] = {
     tag: msgspec.msgpack.Decoder(kind) for tag, kind in _TYPES.items()
 }
 _ENCODER = msgspec.msgpack.Encoder()
@@ -44,12 +64,12 @@ class BadMessage(ValueError):
     """Bytes that are not a valid message: an unknown type, or invalid fields."""
 
 
-def encode(message: CoreCommand | CoreMessage) -> bytes:
+def encode(message: Message) -> bytes:
     """Encode one message."""
     return bytes((_TAGS[type(message)],)) + _ENCODER.encode(message)
 
 
-def decode(data: bytes) -> CoreCommand | CoreMessage:
+def decode(data: bytes) -> Message:
     """Decode one message.
 
     Raises:
@@ -63,7 +83,7 @@ def decode(data: bytes) -> CoreCommand | CoreMessage:
         raise BadMessage(f"{_TYPES[data[0]].__name__}: {error}") from error
 
 
-def frame(message: CoreCommand | CoreMessage) -> bytes:
+def frame(message: Message) -> bytes:
     """Encode one message as a frame."""
     data = encode(message)
     return _LENGTH.pack(len(data)) + data
@@ -75,7 +95,7 @@ class FrameReader:
     def __init__(self) -> None:
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> Iterator[CoreCommand | CoreMessage]:
+    def feed(self, data: bytes) -> Iterator[Message]:
         """Add bytes, and yield the messages that are complete.
 
         Raises:

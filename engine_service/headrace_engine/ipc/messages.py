@@ -6,6 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace_engine.config import ComputeDtype, ComputeUnit
+from headrace_engine.errors import (
+    BadModel,
+    BadProcessor,
+    FieldViolation,
+    HeadraceError,
+    Internal,
+    InvalidArgument,
+    OutOfMemory,
+)
 from headrace_engine.model_types import ModelProgress
 from headrace_engine.result_types import FinishReason
 from headrace_engine.stat_types import CoreStat
@@ -72,6 +81,21 @@ class CoreFailed:
     reason: str
     message: str
     field: str = ""
+
+    def error(self) -> HeadraceError:
+        """Return the error that it reports."""
+        if self.reason == "BAD_MODEL":
+            return BadModel(self.message)
+        if self.reason == "BAD_PROCESSOR":
+            return BadProcessor(self.message)
+        if self.reason == "OUT_OF_MEMORY":
+            return OutOfMemory(self.message)
+        if self.reason in ("INVALID_FIELD", "NOT_SUPPORTED"):
+            name = self.field.removeprefix("config.")
+            text = self.message.removeprefix("config.").removeprefix(f"{name} ")
+            violations = [FieldViolation(self.field, text)] if self.field else []
+            return InvalidArgument(self.message, reason=self.reason, violations=violations)
+        return Internal(self.message)
 
 
 @dataclass(frozen=True, slots=True)

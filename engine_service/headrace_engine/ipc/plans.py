@@ -15,6 +15,7 @@ from headrace_engine.config import (
     ModelFormat,
     RopeScaling,
     Speculation,
+    TensorParallelMode,
     WeightQuant,
 )
 
@@ -115,6 +116,8 @@ class CorePlan:
         adapters: to load at the start.
         lora_max_num: adapters that are loaded at once, at most, with numbers from 1 on.
         lora_max_rank: largest rank of an adapter.
+        tensor_parallel: number of ranks.
+        tensor_parallel_mode: how the ranks share the matrices.
     """
 
     path: str
@@ -149,6 +152,8 @@ class CorePlan:
     adapters: tuple[AdapterPlan, ...] = ()
     lora_max_num: int = 0
     lora_max_rank: int = 0
+    tensor_parallel: int = 1
+    tensor_parallel_mode: TensorParallelMode = TensorParallelMode.EXACT
 
     @property
     def max_rows(self) -> int:

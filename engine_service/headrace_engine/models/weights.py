@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 
@@ -10,6 +11,8 @@ from headrace_engine.model_types import ModelPhase
 from headrace_engine.models.blocks import dequantized
 from headrace_engine.models.files import BEYOND_FLOAT16, ModelFiles, StoredTensor, TensorInfo
 from headrace_engine.models.mapped import map_tensor
+
+Weight = TypeVar("Weight")
 
 Progress = Callable[[ModelPhase, int, int | None], None]
 """Called with the phase, the bytes done, and the total bytes."""
@@ -28,11 +31,16 @@ def load_weights(
     Raises:
         BadModel: a file has changed since it was opened, or values do not fit into `dtype`.
     """
-    weights: dict[str, torch.Tensor] = {}
+    return read_all(files, progress, lambda info: read_tensor(info, dtype, device))
+
+
+def read_all(files: ModelFiles, progress: Progress, read: Callable[[TensorInfo], Weight]) -> dict[str, Weight]:
+    """Read every tensor in the order of the files; return what `read` returns of each, by canonical name."""
+    weights: dict[str, Weight] = {}
     done = 0
     progress(ModelPhase.LOADING, done, files.weight_bytes)
     for info in sorted(files.tensors.values(), key=lambda info: (info.stored.file, info.stored.offset)):
-        weights[info.name] = read_tensor(info, dtype, device)
+        weights[info.name] = read(info)
         done += info.stored.nbytes
         progress(ModelPhase.LOADING, done, files.weight_bytes)
     return weights

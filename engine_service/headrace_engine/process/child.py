@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-import os
-import select
 import signal
 import socket
 import threading
@@ -17,6 +15,7 @@ from headrace_engine.ipc.commands import CoreCommand, Ping
 from headrace_engine.ipc.frames import FrameReader, frame
 from headrace_engine.ipc.messages import CoreMessage, Pong
 from headrace_engine.ipc.plans import CorePlan
+from headrace_engine.process.ends import end_with
 from headrace_engine.process.run import RunnerFactory, import_backend, make_runner, run_core
 from headrace_engine.process.vocabulary import BegunVocabulary
 
@@ -84,6 +83,11 @@ class SocketLink:
         if pings:
             self.send(*(Pong(ping.number, progress) for ping in pings))
 
+    def cut(self) -> None:
+        """See `PingedLink.cut`. What is sent still arrives."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RD)
+
     def _read(self, commands: list[CoreCommand], flags: int) -> bool:
         """Read once and append the commands; return False at the end of the stream."""
         data = self._socket.recv(_CHUNK, flags)
@@ -112,9 +116,7 @@ def main(
     child_logs.configure("core")
     with socket.socket(fileno=descriptor) as connection:
         ended = threading.Event()
-        threading.Thread(
-            target=_watch, args=(descriptor, ended, orphan_limit), name="orphan-watch", daemon=True
-        ).start()
+        end_with(descriptor, ended, orphan_limit)
         link = SocketLink(connection)
         if early is not None:
             import_backend(early)
@@ -126,12 +128,3 @@ def main(
         succeeded = run_core(plan, link, make, begun)
         ended.set()
     return 0 if succeeded else 1
-
-
-def _watch(descriptor: int, ended: threading.Event, limit: float) -> None:
-    """End the process if the front half is gone and the core's own thread does not notice, e.g. inside a kernel."""
-    poll = select.poll()
-    poll.register(descriptor, 0)  # No events: a hang-up is always reported.
-    poll.poll()
-    if not ended.wait(limit):
-        os._exit(1)

@@ -7,7 +7,6 @@ the core until it reports their end, or until `lost` is called: then they all be
 from __future__ import annotations
 
 import asyncio
-import signal
 import socket
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from headrace_engine.ipc.commands import CoreCommand, Shutdown
 from headrace_engine.ipc.frames import BadMessage, FrameReader, frame
 from headrace_engine.ipc.messages import CoreMessage
 from headrace_engine.ipc.plans import CorePlan
+from headrace_engine.process.ends import manner
 
 _CHUNK = 1 << 18
 _PROGRAM = (sys.executable, "-P", "-m", "headrace_engine.process")
@@ -47,7 +47,7 @@ def launch_process(
         grace: seconds that a core may take to end after it hung up; then it is killed.
         close_grace: seconds after a Shutdown; shorter, since killing it frees its resources just as well.
     """
-    process, ours = _spawn(program)
+    process, ours = spawn(program)
     link = ProcessLink(process, ours, receive, lost, grace, close_grace)
     link.send(plan)
     return link
@@ -66,7 +66,7 @@ class EarlyLauncher:
 
     def __init__(self, backend: str, model: str = "", *, program: Sequence[str] = _PROGRAM) -> None:
         self._program = program
-        self._early: tuple[subprocess.Popen[bytes], socket.socket] | None = _spawn(
+        self._early: tuple[subprocess.Popen[bytes], socket.socket] | None = spawn(
             program, backend, *filter(None, [model])
         )
 
@@ -90,8 +90,8 @@ class EarlyLauncher:
         return link
 
 
-def _spawn(program: Sequence[str], *arguments: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Start the process of a core; return it and our end of its socket."""
+def spawn(program: Sequence[str], *arguments: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Start the process of a core, or of another rank; return it and our end of its socket."""
     ours, theirs = socket.socketpair()
     with theirs:
         # A session of its own shields it from the terminal's signals. Its output must not mix with the answers on
@@ -202,7 +202,7 @@ class ProcessLink:
     async def _report_loss(self, what: str) -> None:
         await in_daemon(self._wait, self._grace)
         if not self._closing:
-            self._lost(f"the core {what} and {_manner(self._process.returncode)}")
+            self._lost(f"the core {what} and {manner(self._process.returncode)}")
 
     def _hang_up(self) -> None:
         if self._open:
@@ -219,15 +219,3 @@ class ProcessLink:
             self._process.kill()
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_KILL_GRACE)
-
-
-def _manner(returncode: int | None) -> str:
-    """Describe how a process ended."""
-    if returncode is None:
-        return "did not end when it was killed: its device or file system may hang"
-    if returncode >= 0:
-        return f"exited with status {returncode}"
-    try:
-        return f"was killed by {signal.Signals(-returncode).name}"
-    except ValueError:
-        return f"was killed by signal {-returncode}"

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 from headrace_proto.pure.faults import is_fault
 
-from headrace_engine.backend_choices import step_limits
+from headrace_engine.backend_choices import check_choices, step_limits
 from headrace_engine.config import ComputeUnit
 from headrace_engine.core.core import Core
 from headrace_engine.core.failure import failure
 from headrace_engine.core.link import LinkClosed, PingedLink
 from headrace_engine.core.paced_link import PacedLink
 from headrace_engine.core.pulse import Pulse
+from headrace_engine.core.ranks import RankRunner
 from headrace_engine.core.runner import Runner
 from headrace_engine.core.scheduling.pace import Pace
 from headrace_engine.core.speculation.row_costs import RowCosts
@@ -27,6 +28,7 @@ from headrace_engine.cuda_checked import why_unchecked
 from headrace_engine.errors import HeadraceError, InvalidArgument
 from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.process.devices import has_cuda
+from headrace_engine.process.ranks import RankedRunner
 from headrace_engine.process.vocabulary import BegunVocabulary
 
 if TYPE_CHECKING:
@@ -60,7 +62,16 @@ def make_runner(plan: CorePlan, processes: Mapping[str, Process] = MappingProxyT
             _log.info("backend_chosen: auto takes %s: %s", backend, why)
     if backend not in BACKENDS:
         raise InvalidArgument.field("backend", f'is "{backend}"; this build has: {", ".join(BACKENDS)}')
+    if plan.tensor_parallel > 1:
+        check_choices(plan, backend)
+        return RankedRunner(replace(plan, backend=backend), lambda own: make_rank(own, 0, processes))
     runner: Runner = importlib.import_module(BACKENDS[backend]).make_runner(plan, processes)
+    return runner
+
+
+def make_rank(plan: CorePlan, rank: int, processes: Mapping[str, Process] = MappingProxyType({})) -> RankRunner:
+    """Create the runner of a rank, of the backend that the plan names, which has ranks."""
+    runner: RankRunner = importlib.import_module(BACKENDS[plan.backend]).make_rank(plan, rank, processes)
     return runner
 
 
@@ -138,7 +149,16 @@ def _serve(plan: CorePlan, link: PingedLink, make: RunnerFactory, begun: BegunVo
         paced = PacedLink(link, plan.stream_interval)
         core = Core(plan, sizes, runner, paced, vocabulary.maker, pace=pace, costs=costs, draft_costs=draft_costs)
         with Pulse(link, runner):
-            core.serve()
+            _serve_all(core, runner)
+
+
+def _serve_all(core: Core, runner: Runner) -> None:
+    try:
+        core.serve()
+    except LinkClosed:
+        if not runner.lost:
+            raise
+        _log.error("core_failed: %s", runner.lost)  # The front half was told.
 
 
 def _report(link: PingedLink, error: BaseException) -> None:

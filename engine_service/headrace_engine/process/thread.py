@@ -122,7 +122,7 @@ class QueueLink:
         self.call(self._receive_all, messages)
 
     def cut(self) -> None:
-        """Make the link appear closed to the core, from its next call on."""
+        """See `PingedLink.cut`. Sending fails from here on as well."""
         self._is_cut = True
         self.put(Shutdown())  # Wake the core if it is waiting for a command.
 

@@ -79,6 +79,7 @@ def test_they_end_as_other_sequences_do(client: Client) -> None:
     client.release_request(handle)
 
 
+@pytest.mark.ranks
 @pytest.mark.sim
 def test_texts_differ_and_share_one_prompt(client: Client) -> None:
     texts = read(client, n=4)

@@ -47,6 +47,7 @@ def test_greedy_sequences_of_a_request_are_the_same(client: Client, length: int,
             client.release_request(each)
 
 
+@pytest.mark.ranks
 @pytest.mark.sim
 def test_a_seed_gives_the_same_tokens_alone_and_in_company(client: Client) -> None:
     fields = {"max_new_tokens": 40, "ignore_eos": True, "seed": 42, "temperature": 0.8}
@@ -162,6 +163,7 @@ def test_bc042_values_out_of_range_are_refused_by_name(client: Client, field: st
     assert refusal.value.reason == "INVALID_FIELD"
 
 
+@pytest.mark.ranks
 @pytest.mark.sim
 def test_logprobs_are_those_of_the_chosen_tokens(client: Client) -> None:
     handle, queue = client.start_request(

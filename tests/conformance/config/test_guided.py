@@ -46,6 +46,7 @@ def say(client: Client, response_format: dict[str, Any], **fields: Any) -> tuple
     return text, reason
 
 
+@pytest.mark.ranks
 @pytest.mark.sim
 def test_json_that_satisfies_a_schema(client: Client) -> None:
     wanted = {"type": "json_schema", "json_schema": PERSON}

@@ -124,6 +124,7 @@ def test_bad_words_are_spelled_by_the_tokenizer(client: Client) -> None:
     assert _ids(client, allowed_token_ids=[*plain, *spaced, *other], bad_words=["a"]) == other * 40
 
 
+@pytest.mark.ranks
 @pytest.mark.sim
 def test_bias_and_allowed_ids(client: Client) -> None:
     assert set(_ids(client, allowed_token_ids=[9, 10, 11])) <= {9, 10, 11}
@@ -138,6 +139,7 @@ def test_ids_that_may_be_drawn_are_drawn_by_their_probability(client: Client) ->
     assert set(drawn) == {9, 10}
 
 
+@pytest.mark.ranks
 @pytest.mark.sim
 def test_penalties_hold_with_a_seed_and_in_company(client: Client) -> None:
     fields = {"do_sample": True, "seed": 5, "repetition_penalty": 1.3, "frequency_penalty": 0.4, "bad_words_ids": [[7]]}

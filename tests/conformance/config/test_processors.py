@@ -46,6 +46,7 @@ def test_it_is_given_all_ids_and_the_arguments(client: Client) -> None:
     assert _ids(client, _call("add", 17, 1e4)) == [17] * 30
 
 
+@pytest.mark.ranks
 @pytest.mark.sim
 def test_several_are_called_in_their_order(client: Client) -> None:
     ids = _ids(client, _call("add", 17, 2e4), _call("add", 18, 1e4), _call("no-repeat"))

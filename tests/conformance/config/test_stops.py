@@ -144,6 +144,7 @@ def test_bc019_stops_before_the_minimum_end_nothing(client: Client, field: str, 
     assert text_of(elements) == "b" * 20
 
 
+@pytest.mark.ranks
 @pytest.mark.sim
 def test_bc024_what_is_counted_is_what_was_delivered(client: Client) -> None:
     before = _generated(client)

@@ -97,6 +97,7 @@ def test_stopping_an_ended_request_changes_nothing(client: Client) -> None:
     assert len(ids_of(queue)) == 2
 
 
+@pytest.mark.ranks
 @pytest.mark.sim
 def test_a_pending_request_can_be_stopped(client: Client) -> None:
     """The batch is full: what waits behind it ends without a token."""

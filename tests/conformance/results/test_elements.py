@@ -85,6 +85,7 @@ def test_lists_by_token_have_the_length_of_the_ids(client: Client) -> None:
         assert elements.log_probs_list == [] or len(elements.log_probs_list) == len(elements.ids_from_generate)
 
 
+@pytest.mark.ranks
 @pytest.mark.sim
 def test_bc081_prefix_reuse_is_told(client: Client) -> None:
     prompt = [5 + i % 300 for i in range(100)]

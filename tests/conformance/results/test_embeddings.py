@@ -43,6 +43,7 @@ def assert_equal(place: Place, found: Embedding, ids: Sequence[int], pooling: st
     assert found.prompt_token_count == len(ids)
 
 
+@pytest.mark.ranks
 @pytest.mark.sim
 @pytest.mark.parametrize("pooling", ["LAST", "MEAN"])
 def test_embeddings_are_pooled_last_hidden_states(place: Place, client: Client, pooling: Any) -> None:

@@ -64,6 +64,7 @@ def test_a_prompt_is_told_as_the_same_tokens_generated_were(client: Client) -> N
 
 
 @pytest.mark.parametrize("top", [0, 1, 20])
+@pytest.mark.ranks
 @pytest.mark.sim
 def test_bc054_prompt_tokens_have_as_many_alternatives_as_asked(client: Client, top: int) -> None:
     piece = reported(client, PROMPT, top)
@@ -152,6 +153,7 @@ def test_places_beyond_the_prompt_are_refused(client: Client) -> None:
     assert refusal.value.reason == "POSITION_OUT_OF_RANGE"
 
 
+@pytest.mark.ranks
 @pytest.mark.sim
 def test_prompts_are_told_under_preemption_and_among_others(client: Client) -> None:
     """A small pool, in which sequences give way to one another."""

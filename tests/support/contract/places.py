@@ -15,6 +15,11 @@ from support.servers.processes import Server
 PATHS = ("inprocess", "direct", "gateway")
 SIM = "sim"
 """Path of an engine on the simulated device, where only tests marked `sim` run."""
+RANKS = "ranks"
+"""Path of an engine whose models are computed by two ranks, where tests marked `ranks` run; all with ALL_ON_RANKS."""
+ALL_ON_RANKS = "--all-on-ranks"
+"""Option of `pytest tests/conformance`: all tests run on that path, and on no other."""
+
 ASYNC = {
     "test_results.py": ("inprocess-async", "gateway-async"),
     "test_elements.py": ("inprocess-async", "gateway-async"),
@@ -56,7 +61,7 @@ class Place:
     """Server that the suite calls.
 
     Attributes:
-        path: one of PATHS, or SIM.
+        path: one of PATHS, SIM or RANKS.
         client: a client that all tests on this path share.
         connect: makes another client to the same server; takes the keywords of Client.
         target: address that it connects to.

@@ -16,8 +16,8 @@ TORCH_DTYPES = {
 }
 
 
-def choose_device(plan: CorePlan) -> tuple[ComputeUnit, torch.device]:
-    """Return the plan's device; by default CUDA if present, else the CPU.
+def choose_device(plan: CorePlan, rank: int = 0) -> tuple[ComputeUnit, torch.device]:
+    """Return the plan's device; by default the CUDA device with the number of the rank if present, else the CPU.
 
     Raises:
         InvalidArgument: the device does not exist, or more than one is requested.
@@ -29,7 +29,7 @@ def choose_device(plan: CorePlan) -> tuple[ComputeUnit, torch.device]:
     if len(plan.device_list) > 1:
         text = f"= {list(plan.device_list)}: the torch backend computes on one device"
         raise InvalidArgument.unsupported("config.device_list", text)
-    index = plan.device_list[0] if plan.device_list else 0
+    index = plan.device_list[0] if plan.device_list else rank * (unit is ComputeUnit.CUDA)
     highest = max(found - 1, 0) if unit is ComputeUnit.CUDA else 0
     if not 0 <= index <= highest:
         text = f"= [{index}] is out of range; allowed for {unit}: 0 to {highest}"

@@ -27,20 +27,26 @@ def routed(
     experts: Sequence[Expert[Tensor]],
     spec: ExpertsSpec,
     gated: Callable[[Tensor, Tensor], Tensor],
+    linear: Callable[[Tensor, Tensor, Tensor | None], Tensor] = linear,
 ) -> Tensor:
     """Return the weighted sums of the outputs of each row's experts, [rows, hidden].
 
     A row is added to by its experts in their order, whatever other rows there are.
+
+    Args:
+        linear: multiplies rows with a matrix of an expert.
     """
     chosen, weights = route(scores, spec)
-    out = torch.zeros_like(x)
+    out: Tensor | None = None
     for number in chosen.unique().tolist():
         rows, column = (chosen == number).nonzero(as_tuple=True)
         expert, part = experts[number], x[rows]
         inner = gated(linear(part, expert.gate, expert.gate_bias), linear(part, expert.up, expert.up_bias))
         product = linear(inner, expert.down, expert.down_bias)
+        if out is None:
+            out = product.new_zeros(len(x), product.shape[1])
         out[rows] += product * weights[rows, column, None].to(x.dtype)
-    return out
+    return torch.zeros_like(x) if out is None else out
 
 
 def shared_part(shared: Shared[Tensor]) -> Tensor:

@@ -82,6 +82,18 @@ class LoadedModel:
         return Decoder(self.spec, ops, self.weights, adapts=self.adapters is not None)
 
 
+@dataclass(frozen=True, slots=True)
+class OpenedModel:
+    """A model whose weights are not loaded yet, and what was chosen for it; attributes as of LoadedModel."""
+
+    unit: ComputeUnit
+    device: torch.device
+    dtype: ComputeDtype
+    files: ModelFiles
+    positions: Positions
+    num_threads: int
+
+
 def load_model(plan: CorePlan, progress: Progress) -> LoadedModel:
     """Choose device and number format, and load the weights.
 
@@ -90,18 +102,25 @@ def load_model(plan: CorePlan, progress: Progress) -> LoadedModel:
         BadModel: the files are not valid.
         OutOfMemory: the weights alone exceed the memory limit.
     """
+    opened = open_on_device(plan)
+    unit, device, dtype, spec = opened.unit, opened.device, opened.dtype, opened.files.spec
+    weights = load_weights(opened.files, TORCH_DTYPES[dtype], device, progress)
+    adapters = TorchAdapters(plan, spec, TORCH_DTYPES[dtype], device) if plan.lora_max_num else None
+    rest = (opened.positions, opened.num_threads, plan.kv_cache_mode, adapters)
+    return LoadedModel(unit, device, dtype, spec, weights, *rest)
+
+
+def open_on_device(plan: CorePlan, rank: int = 0) -> OpenedModel:
+    """Choose device and number format, for all of the weights or a rank's share. Raises as `load_model`."""
     check_choices(plan, "torch")
-    unit, device = choose_device(plan)
+    unit, device = choose_device(plan, rank)
     files = open_planned(plan)
-    spec = files.spec
-    positions = Positions(spec, positions_on(plan, spec, device), device)
+    positions = Positions(files.spec, positions_on(plan, files.spec, device), device)
     dtype = choose_dtype(plan, files, unit)
-    _check_memory(files, dtype, device)
+    _check_memory(files, dtype, device, 1 if unit is ComputeUnit.CPU else plan.tensor_parallel)
     num_threads = plan.num_threads or compute_threads()
     torch.set_num_threads(num_threads)
-    weights = load_weights(files, TORCH_DTYPES[dtype], device, progress)
-    adapters = TorchAdapters(plan, spec, TORCH_DTYPES[dtype], device) if plan.lora_max_num else None
-    return LoadedModel(unit, device, dtype, spec, weights, positions, num_threads, plan.kv_cache_mode, adapters)
+    return OpenedModel(unit, device, dtype, files, positions, num_threads)
 
 
 def positions_on(plan: CorePlan, spec: DecoderSpec, device: torch.device) -> int:
@@ -118,9 +137,13 @@ def device_memory(device: torch.device) -> tuple[int, int]:
     return total, free
 
 
-def _check_memory(files: ModelFiles, dtype: ComputeDtype, device: torch.device) -> None:
-    """Check the memory limit before reading: the system kills a process that exceeds it, without an error."""
-    needed = files.num_parameters * TORCH_DTYPES[dtype].itemsize
+def _check_memory(files: ModelFiles, dtype: ComputeDtype, device: torch.device, shares: int) -> None:
+    """Check the memory limit before reading: the system kills a process that exceeds it, without an error.
+
+    Args:
+        shares: number of devices that hold a share of the weights each.
+    """
+    needed = files.num_parameters * TORCH_DTYPES[dtype].itemsize // shares
     _, free = device_memory(device)
     if needed > free:
         smaller = "choose dtype BFLOAT16 or " if dtype is ComputeDtype.FLOAT32 else ""

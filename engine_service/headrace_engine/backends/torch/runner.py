@@ -57,7 +57,7 @@ class TorchRunner(ModelRunner[LoadedModel]):
         """
         files = self._plan.logits_processors
         processes = python_processes(files, self._processes)
-        self._model = load_model(self._plan, progress)
+        self._model = self._load_model(progress)
         kernels, self.idle_processors = device_kernels(files, self._model.device)
         self._processors = RowProcessors(processes, kernels) if files else None
 
@@ -86,7 +86,7 @@ class TorchRunner(ModelRunner[LoadedModel]):
         """See Runner."""
         if self._decoder is None:
             raise Internal("run() before allocate()")
-        return run_steps(self._decoder, steps, self._processors)
+        return run_steps(self._decoder, steps, self._processors, self._embedding())
 
     def close(self) -> None:
         """See Runner. Closing twice is allowed."""
@@ -106,7 +106,7 @@ class TorchRunner(ModelRunner[LoadedModel]):
         model, plan = self._loaded, self._plan
         block_bytes = plan.block_size * model.token_bytes
         workspace = self._workspace(model) + staged_bytes(model.device, block_bytes, plan.num_host_blocks)
-        total, free = device_memory(model.device)
+        total, free = self._device_memory()
         if model.device.type == "cuda":  # The weights are already deducted from the free memory.
             host = host_bytes(plan, block_bytes, memory_limit())
             memory = Memory(total, model.weight_bytes, workspace, free - workspace)
@@ -114,6 +114,17 @@ class TorchRunner(ModelRunner[LoadedModel]):
         free -= workspace + model.weight_bytes
         host = host_bytes(plan, block_bytes, free)
         return PoolBudget(Memory(total, model.weight_bytes, workspace, free - host, host), block_bytes, host, None)
+
+    def _load_model(self, progress: Progress) -> LoadedModel:
+        return load_model(self._plan, progress)
+
+    def _embedding(self) -> Callable[[int], Tensor] | None:
+        """Return what looks up the embedding of an id, [hidden]; None: the decoder has the table."""
+        return None
+
+    def _device_memory(self) -> tuple[int, int]:
+        """Return total and free bytes of the device that this model may take."""
+        return device_memory(self._loaded.device)
 
     def _workspace(self, model: LoadedModel) -> int:
         if model.device.type == "cpu":
@@ -126,9 +137,16 @@ class TorchRunner(ModelRunner[LoadedModel]):
 
 
 def run_steps(
-    decoder: Decoder[Tensor, TorchBatch], steps: Sequence[SequenceStep], process: ProcessRow | None = None
+    decoder: Decoder[Tensor, TorchBatch],
+    steps: Sequence[SequenceStep],
+    process: ProcessRow | None = None,
+    embedding: Callable[[int], Tensor] | None = None,
 ) -> list[Sampled]:
-    """Compute all steps as one batch, and sample a token for each that has `sampling`."""
+    """Compute all steps as one batch, and sample a token for each that has `sampling`.
+
+    Args:
+        embedding: looks up the embedding of an id, [hidden]; None: in the decoder's table.
+    """
     if not steps:
         return []
     batch = make_batch(steps)
@@ -139,7 +157,8 @@ def run_steps(
         states = decoder.states(batch)
         selected = states[batch.logits_rows]
         sampled = sample(decoder.logits(selected), sampling_steps, process)
-        return collect_from_states(decoder, steps, sampled, states, selected, decoder.embedding.__getitem__)
+        embedding = embedding or decoder.embedding.__getitem__
+        return collect_from_states(decoder, steps, sampled, states, selected, embedding)
 
 
 def make_batch(steps: Sequence[SequenceStep]) -> Batch:

@@ -1,6 +1,13 @@
 """The fields of configs, with their ranges and defaults. Made by `make fields` from the wire contract."""
 
-from headrace_engine.config import ActivationQuant, KvCacheMode, ModelFormat, Speculation, WeightQuant
+from headrace_engine.config import (
+    ActivationQuant,
+    KvCacheMode,
+    ModelFormat,
+    Speculation,
+    TensorParallelMode,
+    WeightQuant,
+)
 from headrace_engine.engine.config.field_checks import Field, table
 from headrace_engine.generation_config import BeamStopping, InterruptPolicy
 
@@ -93,5 +100,6 @@ RUNTIME = table(
     Field("adapters", most=256),
     Field("lora_max_num", low=0, high=256),
     Field("lora_max_rank", low=0, high=512),
-    Field("tensor_parallel", low=1, default=1, honoured=(1,)),
+    Field("tensor_parallel", low=1, high=64, default=1),
+    Field("tensor_parallel_mode", default=TensorParallelMode.EXACT),
 )

@@ -16,6 +16,7 @@ from headrace_engine.engine.config.lease_fields import lease_violations, resolve
 from headrace_engine.engine.config.logits_processors import processor_files
 from headrace_engine.engine.config.model_paths import check_prefix
 from headrace_engine.engine.config.options import EngineOptions
+from headrace_engine.engine.config.parallel_fields import check_ranks
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.ipc.messages import CoreReady
 from headrace_engine.ipc.plans import CorePlan, DraftPlan
@@ -49,6 +50,7 @@ def check_config(config: RuntimeConfig, backend: str = "auto") -> None:
     _check_rope_scaling(config.rope_scaling)
     _check_draft_model(config)
     check_adapters(config)
+    check_ranks(config)
     refuse(lease_violations(config.default_lease, _effective(config, "max_lease"), "config.default_lease"))
     if len(set(config.device_list)) != len(config.device_list):
         raise InvalidArgument.field("config.device_list", f"= {list(config.device_list)} names a device twice")
@@ -156,6 +158,8 @@ def core_plan(
         speculation=_effective(config, "speculation"),
         max_drafts=_effective(config, "max_drafts"),
         draft=draft,
+        tensor_parallel=_effective(config, "tensor_parallel"),
+        tensor_parallel_mode=_effective(config, "tensor_parallel_mode"),
     )
 
 

@@ -10,12 +10,8 @@ from headrace_engine.engine.cores.heartbeat import Heartbeat, Sleep
 from headrace_engine.engine.cores.outputs import Outputs
 from headrace_engine.errors import (
     BadModel,
-    BadProcessor,
-    FieldViolation,
     HeadraceError,
     Internal,
-    InvalidArgument,
-    OutOfMemory,
     Unavailable,
 )
 from headrace_engine.ipc.commands import AddSequence, AddSibling, EndSequence, LoadAdapter, Ping
@@ -115,7 +111,7 @@ class CoreClient:
         elif isinstance(message, CoreReady):
             self._become(message)
         elif isinstance(message, CoreFailed):
-            self._end(_error(message))
+            self._end(message.error())
 
     def _step(self, message: StepBegun | StepOutput) -> None:
         if self._link is None:
@@ -170,18 +166,3 @@ class CoreClient:
             self._death = error
         else:
             starting.set_exception(error)
-
-
-def _error(message: CoreFailed) -> HeadraceError:
-    if message.reason == "BAD_MODEL":
-        return BadModel(message.message)
-    if message.reason == "BAD_PROCESSOR":
-        return BadProcessor(message.message)
-    if message.reason == "OUT_OF_MEMORY":
-        return OutOfMemory(message.message)
-    if message.reason in ("INVALID_FIELD", "NOT_SUPPORTED"):
-        name = message.field.removeprefix("config.")
-        text = message.message.removeprefix("config.").removeprefix(f"{name} ")
-        violations = [FieldViolation(message.field, text)] if message.field else []
-        return InvalidArgument(message.message, reason=message.reason, violations=violations)
-    return Internal(message.message)

@@ -9,6 +9,7 @@ from headrace_engine.engine.config.backend_fields import check_storage
 from headrace_engine.engine.config.hubs import check_hub
 from headrace_engine.engine.config.model_paths import ModelLocation, check_prefix, locate
 from headrace_engine.engine.config.options import EngineOptions
+from headrace_engine.engine.config.parallel_fields import check_shares
 from headrace_engine.engine.config.runtime import check_config
 from headrace_engine.errors import BadModel, InvalidArgument
 from headrace_engine.models.catalogue import open_model
@@ -39,6 +40,7 @@ def check_files(config: RuntimeConfig, files: ModelFiles, options: EngineOptions
     """
     check_length(config, files)
     check_storage(config, files, options.backend)
+    check_shares(config, files)
 
 
 def check_length(config: RuntimeConfig, files: ModelFiles) -> None:

@@ -1,4 +1,4 @@
-"""The frames between front half and core: every message arrives as it was sent."""
+"""The frames between front half and core, and between ranks: every message arrives as it was sent."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ import pytest
 from headrace_engine.ipc import frames
 from headrace_engine.ipc.commands import AddSequence, CoreCommand, Ping
 from headrace_engine.ipc.messages import CoreMessage, Pong, StepOutput
+from headrace_engine.ipc.ranks import RankAnswer, RankCommand
 from headrace_engine.sampling_params import SamplingParams
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-TYPES = (*get_args(CoreCommand), *get_args(CoreMessage))
+KINDS = (CoreCommand, CoreMessage, RankCommand, RankAnswer)
+TYPES = tuple(dict.fromkeys(each for kind in KINDS for each in get_args(kind)))
 
 _unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -40,6 +42,8 @@ def any_of(hint: Any) -> st.SearchStrategy[Any]:
     arguments = get_args(hint)
     if get_origin(hint) is list:
         return st.lists(any_of(arguments[0]), max_size=5)
+    if get_origin(hint) is tuple and arguments[-1] is not Ellipsis:
+        return st.tuples(*map(any_of, arguments))
     if get_origin(hint) is tuple:
         return st.lists(any_of(arguments[0]), max_size=5).map(tuple)
     if get_origin(hint) in (Mapping, dict):

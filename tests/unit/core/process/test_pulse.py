@@ -11,7 +11,7 @@ from headrace_engine.core.link import LinkClosed
 from headrace_engine.core.pulse import Pulse
 from headrace_engine.engine.cores.core_link import CoreLauncher, CoreLink
 from headrace_engine.ipc.commands import AddSequence, Ping
-from headrace_engine.ipc.messages import Pong
+from headrace_engine.ipc.messages import CoreFailed, Pong
 from headrace_engine.process import launch_thread
 from support.clocks.waiting import comes, ends, wait_until
 from support.core.front import Front, in_process
@@ -32,6 +32,20 @@ class PickyLink:
             self.closed.set()
             raise LinkClosed
         self.answers.append(progress)
+
+
+class ToldLink:
+    """Notes what it is told before it is cut."""
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+        self.was_cut = threading.Event()
+
+    def send(self, *messages: object) -> None:
+        self.told += messages
+
+    def cut(self) -> None:
+        self.was_cut.set()
 
 
 class CountingRunner(SimulatedRunner):
@@ -55,6 +69,16 @@ def test_progress_is_reported_until_unheard_then_interrupted() -> None:
         comes(link.closed, "nobody is told")
     assert link.answers == [1, 2, 3]
     assert runner.interrupted
+
+
+def test_a_lost_runner_is_reported_and_its_core_cut_off() -> None:
+    class LostRunner(SimulatedRunner):
+        lost = "a rank is gone"
+
+    link = ToldLink()
+    with Pulse(link, LostRunner(make_plan()), interval=0.001):  # type: ignore[arg-type]
+        comes(link.was_cut, "the core is not cut off")
+    assert link.told == [CoreFailed("ENGINE_FAULT", "a rank is gone")]
 
 
 def test_an_ending_core_does_not_touch_its_runner() -> None:

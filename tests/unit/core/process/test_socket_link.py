@@ -106,3 +106,22 @@ def test_the_end_is_left_to_the_core_s_own_thread(pair: tuple[socket.socket, Soc
     assert link.receive(block=True) == [EndSequence(1)]
     with pytest.raises(LinkClosed):
         link.receive(block=True)
+
+
+def test_a_link_that_was_cut_sends_and_receives_no_more(pair: tuple[socket.socket, SocketLink]) -> None:
+    """A thread waits for a command when another cuts it off."""
+    front, link = pair
+    ended = threading.Event()
+
+    def receive() -> None:
+        with pytest.raises(LinkClosed):
+            link.receive(block=True)
+        ended.set()
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    link.cut()
+    assert ended.wait(LIMIT)
+    thread.join()
+    link.send(Pong(1))
+    assert list(FrameReader().feed(front.recv(100))) == [Pong(1)]

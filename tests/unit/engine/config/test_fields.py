@@ -257,7 +257,6 @@ class TestNotSupported:
         [
             ("weight_quant_group_size", 24),
             ("logn_attention", True),
-            ("tensor_parallel", 2),
         ],
     )
     def test_of_the_runtime_config(self, name: str, value: Any) -> None:

@@ -1,0 +1,1 @@
+"""Tensor parallelism: a rank's share of the matrices and heads, and its exchanges with the others."""

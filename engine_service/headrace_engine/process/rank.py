@@ -1,0 +1,110 @@
+"""`python -m headrace_engine.process.rank FD`: a rank other than 0, which rank 0 commands over the socket FD.
+
+It ends when rank 0 tells it to, or is gone, and by any failure, since the ranks compute in step.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import asdict
+
+from headrace_proto.pure.faults import is_fault
+
+from headrace_engine import child_logs
+from headrace_engine.core.failure import failure
+from headrace_engine.core.ranks import RankRunner, followed_steps
+from headrace_engine.core.runner import BlockCopies
+from headrace_engine.ipc.commands import Shutdown
+from headrace_engine.ipc.frames import FrameReader, Message, frame
+from headrace_engine.ipc.ranks import AllocateRank, JoinRanks, RankCopies, RankLoaded, RankPlan, RankSizes, RankStep
+from headrace_engine.model_types import ModelPhase
+from headrace_engine.process.ends import end_with, tie_to_parent
+from headrace_engine.process.run import make_rank
+
+_CHUNK = 1 << 18
+_ORPHAN_LIMIT = 1.0
+"""Seconds within which a rank must end once rank 0 is gone, whatever its device is doing."""
+
+_log = logging.getLogger(__name__)
+
+
+def main(descriptor: int) -> int:
+    """Serve rank 0 until it is gone; return the exit status of the process."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # Rank 0 decides when a rank ends.
+    tie_to_parent()  # A device that hangs could keep its memory for a rank that nobody knows of.
+    faulthandler.enable()
+    child_logs.configure("rank")
+    with socket.socket(fileno=descriptor) as connection:
+        ended = threading.Event()
+        end_with(descriptor, ended, _ORPHAN_LIMIT)
+        try:
+            _serve(connection)
+        except OSError:
+            return 0  # Rank 0 is gone.
+        except BaseException as error:
+            if not is_fault(error):
+                raise
+            with suppress(OSError):
+                connection.sendall(frame(failure(error)))
+            return 1
+        ended.set()
+    return 0
+
+
+def _serve(connection: socket.socket) -> None:
+    commands = _commands(connection)
+    plan = next(commands, None)
+    if plan is None:
+        return
+    if not isinstance(plan, RankPlan):
+        raise ValueError(f"the first message to a rank must be its plan, not {type(plan).__name__}")
+    with closing(make_rank(plan.plan, plan.rank)) as runner:
+        runner.load(_silent)
+        connection.sendall(frame(RankLoaded()))
+        for command in commands:
+            match command:
+                case JoinRanks(port):
+                    runner.join(port)
+                    connection.sendall(frame(RankSizes(**asdict(runner.size()))))
+                case Shutdown():
+                    return
+                case _:
+                    _obey(runner, command)
+
+
+def _obey(runner: RankRunner, command: Message) -> None:
+    match command:
+        case AllocateRank(num_blocks, num_host_blocks):
+            runner.allocate(num_blocks, num_host_blocks)
+        case RankCopies(to_host, to_pool, within):
+            runner.copy_blocks(BlockCopies(to_host, to_pool, within))
+        case RankStep():
+            runner.follow(followed_steps(command))
+        case _:
+            raise ValueError(f"{type(command).__name__} is no command to a rank")
+
+
+def _commands(connection: socket.socket) -> Iterator[Message]:
+    """Yield commands until rank 0 is gone."""
+    frames = FrameReader()
+    while data := connection.recv(_CHUNK):
+        yield from frames.feed(data)
+
+
+def _silent(phase: ModelPhase, done: int, total: int | None) -> None:
+    """Rank 0 reports how far the loading is."""
+
+
+if __name__ == "__main__":
+    status = main(int(sys.argv[1]))
+    logging.shutdown()
+    os._exit(status)  # With torch loaded, the interpreter takes seconds to shut down.

@@ -1,0 +1,51 @@
+"""An engine service whose models are computed by two ranks each."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from headrace import Client
+
+from support.contract.places import (
+    BROKEN_MODEL,
+    LONG_LENGTH,
+    LONG_MODEL,
+    MAX_LENGTH,
+    MODEL,
+    RANKS,
+    SMALL_POOL_MODEL,
+    Folders,
+    Place,
+)
+from support.models.processor_files import processor_arguments
+from support.models.tiny_models import make_tiny_mistral
+from support.servers.processes import engine_server
+
+SETTINGS: Mapping[str, Any] = {"num_threads": 2, "tensor_parallel": 2}
+SIZES: Mapping[str, Mapping[str, Any]] = {
+    MODEL: {"max_length": MAX_LENGTH, "max_batch": 8},
+    LONG_MODEL: {"max_length": LONG_LENGTH, "max_batch": 2, "num_blocks": 1300},
+    SMALL_POOL_MODEL: {"max_length": 128, "max_batch": 8, "num_blocks": 20},
+    BROKEN_MODEL: {"max_length": 64},
+}
+
+
+@contextlib.contextmanager
+def ranked_place(root: Path, folders: Folders, processors: dict[str, Path], names: Collection[str]) -> Iterator[Place]:
+    """Yield a server with models of the other paths, installed and running; the long one has a head a rank."""
+    long = make_tiny_mistral(
+        root / "long", num_hidden_layers=1, hidden_size=64, intermediate_size=1024, num_attention_heads=2,
+        num_key_value_heads=2, sliding_window=64, max_position_embeddings=LONG_LENGTH,
+    )  # fmt: skip
+    paths = {MODEL: folders.tiny, LONG_MODEL: long, SMALL_POOL_MODEL: folders.tiny, BROKEN_MODEL: folders.broken}
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(engine_server("e1", "--backend", "torch", *processor_arguments(processors)))
+        client = stack.enter_context(Client(server.address))
+        for name in names:
+            client.install_model(name, path=str(paths[name]), **SIZES[name], **SETTINGS)
+            client.start_model(name)
+        yield Place(RANKS, client, partial(Client, server.address), server.address, folders.tiny, SETTINGS, (server,))

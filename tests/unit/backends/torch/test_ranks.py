@@ -1,0 +1,160 @@
+"""Ranks that share a model: what they compute beside one device, and what each holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from headrace_engine.backends.torch import make_runner
+from headrace_engine.backends.torch.parallel.share import Share
+from headrace_engine.config import ComputeDtype, KvCacheMode, TensorParallelMode
+from headrace_engine.core.runner import BlockCopies, PromptIds, Sampled, SequenceStep
+from headrace_engine.sampling_params import SamplingParams
+from support.backends.ranks import Ranks
+from support.backends.runners import plan_for, ready
+from support.backends.torch_sequences import random_ids
+from support.models.tiny_models import (
+    make_tiny_family,
+    make_tiny_gguf,
+    make_tiny_llama,
+    make_tiny_qwen2,
+)
+
+REPORTING = SamplingParams(temperature=0.9, seed=7, logprobs=True, top_logprobs=20)
+MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "llama": (make_tiny_llama, {}),
+    "tied, biases": (make_tiny_llama, {"tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True}),
+    "odd sizes": (make_tiny_llama, {"hidden_size": 80, "intermediate_size": 160, "head_dim": 20}),
+    "qwen2": (make_tiny_qwen2, {}),
+    **{
+        name: (make_tiny_family, {"name": name})
+        for name in (
+            "qwen3",
+            "gemma2",
+            "gemma3",
+            "granite",
+            "phi3",
+            "phi4 mini",
+            "glm4",
+            "olmo2",
+            "smollm3",
+            "command r biases",
+            "starcoder2",
+        )
+    },
+    "gpt oss": (make_tiny_family, {"name": "gpt oss"}),
+    "qwen2 moe": (
+        make_tiny_family,
+        {"name": "qwen2 moe", "moe_intermediate_size": 64, "shared_expert_intermediate_size": 128},
+    ),
+    "granite moe": (make_tiny_family, {"name": "granite moe"}),
+}
+
+
+def steps_of(ids: list[int]) -> list[list[SequenceStep]]:
+    """Return a few steps: a prompt with others beside it, in chunks, then decode steps with all that they report."""
+    first, second = (0, 1, 2, 3), (4, 5, 6, 7)
+    whole = PromptIds(0, ids[1:30], 5)
+    return [
+        [
+            SequenceStep(ids[:30], 0, first, REPORTING, prompt_logprobs=whole, tensors=True, pooled=3),
+            SequenceStep(ids[30:41], 0, second),
+        ],
+        [SequenceStep(ids[41:43], 11, second, REPORTING), SequenceStep(ids[43:44], 30, first, REPORTING)],
+        [SequenceStep(ids[44:45], 31, first, REPORTING, tensors=True), SequenceStep(ids[45:46], 13, second, REPORTING)],
+    ]
+
+
+def one_device(path: Path, steps: list[list[SequenceStep]], **changes: Any) -> list[list[Sampled]]:
+    runner = ready(make_runner(plan_for(path, **changes)))
+    found = [runner.run(step) for step in steps]
+    runner.close()
+    return found
+
+
+def on_ranks(path: Path, steps: list[list[SequenceStep]], count: int, **changes: Any) -> list[list[Sampled]]:
+    with Ranks(plan_for(path, tensor_parallel=count, **changes)) as ranks:
+        return [ranks.run(step) for step in steps]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_two_ranks_compute_the_bits_of_one_device(name: str, tmp_path: Path, memory: Any) -> None:
+    make, settings = MODELS[name]
+    path = make(tmp_path / "model", **settings)
+    steps = steps_of(random_ids(46, 1))
+    assert on_ranks(path, steps, 2) == one_device(path, steps)
+
+
+@pytest.mark.parametrize("mode", [KvCacheMode.INT8, KvCacheMode.UINT4])
+def test_quantized_keys_and_values_are_those_of_one_device(mode: KvCacheMode, tiny_llama: Path, memory: Any) -> None:
+    steps = steps_of(random_ids(46, 2))
+    assert on_ranks(tiny_llama, steps, 2, kv_cache_mode=mode) == one_device(tiny_llama, steps, kv_cache_mode=mode)
+
+
+def test_four_ranks_share_a_gguf_with_interleaved_heads(tmp_path: Path, memory: Any) -> None:
+    source = make_tiny_llama(tmp_path / "source", num_attention_heads=8, num_key_value_heads=4, intermediate_size=256)
+    path = make_tiny_gguf(tmp_path / "model.gguf", source, "Q8_0")
+    steps = steps_of(random_ids(46, 3))
+    assert on_ranks(path, steps, 4) == one_device(path, steps)
+
+
+def close_to(found: list[list[Sampled]], expected: list[list[Sampled]]) -> bool:
+    """Return True if all that is reported differs by no more than rounding, and at least once by that."""
+    pairs = [pair for each in zip(found, expected, strict=True) for pair in zip(*each, strict=True)]
+    assert [one.token_id for one, _ in pairs] == [other.token_id for _, other in pairs]
+    logprobs = [
+        [value for each in side for value in (each.logprob, *dict(each.top).values())]
+        for side in zip(*pairs, strict=True)
+    ]
+    first, second = (torch.tensor(side, dtype=torch.float64) for side in logprobs)
+    return torch.allclose(first, second, rtol=0, atol=1e-4) and not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("name", ["llama", "tied, biases", "olmo2", "qwen2 moe", "granite moe"])
+def test_reduced_ranks_differ_by_rounding_alone(name: str, tmp_path: Path, memory: Any) -> None:
+    make, settings = MODELS[name]
+    path = make(tmp_path / "model", **settings)
+    steps = steps_of(random_ids(46, 4))
+    found = on_ranks(path, steps, 2, tensor_parallel_mode=TensorParallelMode.REDUCED)
+    assert close_to(found, one_device(path, steps))
+
+
+def test_copied_blocks_hold_the_heads_of_all_ranks(tiny_llama: Path, memory: Any) -> None:
+    """A prompt's block goes to the host tier and comes back elsewhere: the next token is the same."""
+    ids = random_ids(17, 5)
+    with Ranks(plan_for(tiny_llama, tensor_parallel=2, num_blocks=64, num_host_blocks=4)) as ranks:
+        ranks.run([SequenceStep(ids[:16], 0, (0,))])
+        (expected,) = ranks.run([SequenceStep(ids[16:], 16, (0, 1), REPORTING)])
+        out, back = BlockCopies(to_host=[(0, 3)]), BlockCopies(to_pool=[(3, 9)])
+        for copies in (out, back):
+            ranks.all(lambda rank, copies=copies: rank.copy_blocks(copies))  # type: ignore[misc]
+        ranks.run([SequenceStep([5] * 16, 0, (0,))])
+        assert ranks.run([SequenceStep(ids[16:], 16, (9, 10), REPORTING)]) == [expected]
+
+
+def test_each_rank_holds_its_share(tiny_llama: Path, memory: Any) -> None:
+    """Half of all matrices and heads; norms and the tables of positions whole."""
+    whole = ready(make_runner(plan_for(tiny_llama, max_batch=4)))
+    with Ranks(plan_for(tiny_llama, max_batch=4, tensor_parallel=2)) as ranks:
+        one = whole.size()
+        norms, tables = 4 * 64 * 5, 4 * 2 * 512 * 8
+        for sizes in ranks.sizes:
+            assert sizes.weight_bytes - norms - tables == (one.weight_bytes - norms - tables) // 2
+            assert (sizes.num_blocks, sizes.kv_bytes) == (one.num_blocks, one.kv_bytes // 2)
+    whole.close()
+
+
+def test_16_bit_weights_are_shared_too(tiny_llama: Path, memory: Any) -> None:
+    steps = steps_of(random_ids(46, 6))
+    found = on_ranks(tiny_llama, steps, 2, dtype=ComputeDtype.BFLOAT16)
+    expected = one_device(tiny_llama, steps, dtype=ComputeDtype.BFLOAT16)
+    top = [[dict(row.top) for step in side for row in step] for side in (found, expected)]
+    for one, other in zip(*top, strict=True):
+        assert all(abs(one[each] - other[each]) < 0.1 for each in one.keys() & other.keys())
+
+
+@pytest.mark.parametrize(("total", "ranks", "width"), [(128, 2, 64), (96, 2, 64), (48, 2, 24), (384, 4, 96), (5, 2, 3)])
+def test_parts_are_cut_by_units_where_they_are_wide(total: int, ranks: int, width: int) -> None:
+    assert Share(0, ranks, TensorParallelMode.EXACT).width(total) == width
