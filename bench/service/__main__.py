@@ -131,15 +131,16 @@ def main() -> None:
 
 
 @contextmanager
-def running_servers(**config: Any) -> Iterator[Servers]:
+def running_servers(*arguments: str, **config: Any) -> Iterator[Servers]:
     """Run a scripted engine with its model, and a gateway in front of it.
 
     Args:
+        arguments: more of the engine.
         config: fields of the model's config, where they are not those of the measured clients.
     """
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         steps_file = Path(folder) / "steps"
-        line = ("-m", PROGRAM, "--name", "e1", "--listen", "127.0.0.1:0", *ANY_ROOT)
+        line = ("-m", PROGRAM, "--name", "e1", "--listen", "127.0.0.1:0", *ANY_ROOT, *arguments)
         with variable_set(STEPS, steps_file):
             engine = stack.enter_context(running(*line))
         gateway = stack.enter_context(gateway_server({"e1": engine.address}, "--http", "127.0.0.1:0"))
