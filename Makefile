@@ -113,13 +113,18 @@ cuda-all:  ## build core_cuda for the A100, H100, B200 and RTX 50 families; warn
 	cmake -S csrc -B build/cuda -DCORE_CUDA=ON -DCMAKE_COMPILE_WARNING_AS_ERROR=ON \
 	    -DCMAKE_CUDA_FLAGS=-Xptxas=--warn-on-spills,--warning-as-error
 	cmake --build build/cuda --target core_cuda --parallel
+	@PYTHONPATH=proto:engine_service $(PYTHON) -m bench.gpu.library build/cuda
 	@ls -l build/cuda/libcore_cuda.so build/cuda/core_cuda.ptxas.txt
+
+.PHONY: cuda-report
+cuda-report: cuda-all $(VENV)/.tests  ## say how many registers and how much shared memory each kernel takes; writes bench/results/gpu.md
+	@$(BIN)/python -m bench.gpu.registers build/cuda/core_cuda.ptxas.txt
 
 gpu-bench:  ## measure more of a CUDA card, eight minutes a part; PART="weights kv qwen loads batch256 transformers tier sanitizer" chooses; writes bench/results/gpu.md
 	@PYTHONPATH=proto:engine_service:tests $(PYTHON) -m bench.gpu.measure $(PART)
 
-gpu-check:  ## test and measure the kernels on a CUDA card, with only torch, cupy and pytest; writes bench/results/gpu.md
-	@PYTHONPATH=proto:engine_service:tests $(PYTHON) -m bench.gpu.check
+gpu-check:  ## test and measure the kernels on a CUDA card, with only torch, cupy, numpy, transformers and pytest; goes on where it was cut off; STEPS="…" chooses; writes OUT
+	@PYTHONPATH=proto:engine_service:tests $(PYTHON) -m bench.gpu.check $(if $(OUT),--out "$(OUT)") $(STEPS)
 
 check: $(VENV)/.tests  ## lint, formats, types, import rules, the wire contract
 	$(BIN)/ruff check .
@@ -161,7 +166,7 @@ PACKAGES := proto/pyproject.toml proto/hatch_build.py client/pyproject.toml gate
 ABI := engine_service/headrace_engine/native/abi.py
 $(ABI): csrc/abi.py $(wildcard csrc/core*.h)
 	@$(PYTHON) csrc/abi.py $(CXX) $@
-gpu-bench gpu-check: $(ABI)
+cuda-all gpu-bench gpu-check: $(ABI)
 
 PROTOS := $(wildcard proto/headrace/v1/*.proto)
 NATIVE := $(shell find csrc -name '*.py' -o -name '*.h' -o -name '*.inl' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cmake' -o -name CMakeLists.txt)

@@ -70,9 +70,11 @@ RANKS = Section("ranks.md", "ranks", "python -m bench.ranks")
 GPU = Section("gpu.md", "gpu", "make gpu-check")
 GPU_PREDICTED = Section("gpu.md", "gpu-predicted", "python -m bench.gpu.check --predict")
 GPU_CASES = Section("gpu.md", "gpu-bench", "make gpu-bench")
+GPU_KERNELS = Section("gpu.md", "gpu-kernels", "make cuda-report")
 SECTIONS = (
     *(SERVICE, STARTUP, VOCABULARIES, PREFIX, FLOOD, CROWD, ROUTING, STREAMS, SCHEDULING, SOAK, ACCURACY, ANSWERS, CPU),
     *(MIXTURE, ADAPTERS, GEMMA_PERPLEXITY, GEMMA_COST, SPECULATION, RANKS, GPU, GPU_PREDICTED, GPU_CASES),
+    GPU_KERNELS,
 )
 
 

@@ -1,186 +1,133 @@
-"""Validates and measures the kernels and the decoder on one CUDA card, in less than five minutes.
+"""Validates and measures the kernels and the decoder on one CUDA card, within a quarter of an hour.
 
     make gpu-check
 
-runs the tests of the kernels on the card, then each op of the decoder beside the time that its bytes and operations
-must take, with a copy and a product measured in the same run, then decoders of two shapes. The machine needs torch,
-cupy, numpy and pytest, and csrc's library: HEADRACE_NATIVE_DIR names its folder, else nvcc builds it.
+does the steps below one after the other, each in a process of its own with a limit, so that a kernel that hangs or
+fails takes its own step with it and no other:
 
-Results go to results/gpu.md, and as a line to results/gpu.jsonl. `--predict` writes the floors alone, for a card that
-is not there. `--device sim` runs all of it at tiny sizes on the simulated device, where times mean nothing.
+    environment, library    the packages, the card, csrc's library: without them the rest is left out
+    tests:FILE              the tests of the kernels, a file at a time
+    limits                  a copy and a product, which the floors of all else derive from
+    ops:GROUP               each op of the decoder
+    decode:SHAPE:SAMPLING   decoders of two shapes, all greedy and all sampled
+
+What became of a step is written to the folder --out as soon as it is known, a file of JSON each, and page.md there
+shows all that is known. Steps that have passed there with the same code on the same card are not done again, so that a
+run that was cut off goes on. The machine needs torch, cupy, numpy, transformers and pytest, and csrc's library:
+HEADRACE_NATIVE_DIR names its folder, else the one that `make cuda-all` built of these sources is taken, else nvcc
+builds it.
+
+`--adopt FOLDER` writes what such a folder holds into results/gpu.md and results/gpu.jsonl. `--predict` writes the
+floors alone. `--device sim` does all of it at tiny sizes on the simulated device, where times mean nothing.
+
+Exit status: 0, all has passed; 1, a step failed, or its outcome could not be written; 75, steps were left out for lack
+of time: run it again.
 """
 
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import os
-import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-from headrace_engine.backends.cuda.device import cards
-from headrace_engine.backends.cuda.device.device import CudaDevice, Device
-from headrace_engine.environment import NATIVE_VARIABLE
-from headrace_engine.errors import HeadraceError
-from headrace_engine.models.spec import DecoderSpec
+from bench.gpu.kernel_tests import files
+from bench.gpu.outcome import Kept
+from bench.gpu.running import Check, Step
 
-from bench.common.page import GPU, GPU_PREDICTED
-from bench.gpu import costs, decode, report
-from bench.gpu.ops import Ops, limits
-from bench.gpu.shapes import LLAMA, SMOL, TINY
-
-ROOT = Path(__file__).parents[2]
-H100 = (3.0e12, 798e12)
-"""Bytes per second of a copy, and operations per second of a bfloat16 product, as measured on another H100."""
+_GO_ON = 75
+_BUDGET_S = 780.0
+"""A quarter of an hour less what starting a machine and fetching results may take."""
+_TESTS_SHARE = 0.6
+"""Of the budget, that tests may take altogether."""
+_PACE = {"cuda": 1.0, "sim": 10.0}
+"""What limits are multiplied by."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """Sizes of the measurements.
+def steps(device: str) -> list[Step]:
+    """Return all steps in order."""
+    from bench.gpu.ops import GROUPS
+    from bench.gpu.plans import PLANS
 
-    Attributes:
-        copied: bfloat16 numbers of the copy.
-        side: side of the square matrices of the product.
-        layer: the decoder whose ops are measured.
-        shapes: the decoders that are measured whole, by name.
+    pace = _PACE[device]
+    tests = [Step(f"tests:{name}", 150.0 * pace, _TESTS_SHARE) for name in files()]
+    ops = [Step(f"ops:{group}", 90.0 * pace) for group in GROUPS]
+    kinds = ("greedy", "sampled")
+    decoders = [Step(f"decode:{name}:{kind}", 150.0 * pace) for name in PLANS[device].shapes for kind in kinds]
+    return [*needed(pace), *tests, Step("limits", 60.0 * pace), *ops, *decoders]
+
+
+def needed(pace: float = 1.0) -> list[Step]:
+    """Return the steps without which no other is done.
+
+    Args:
+        pace: what limits are multiplied by.
     """
-
-    copied: int
-    side: int
-    layer: DecoderSpec
-    scale: costs.Scale
-    shapes: Mapping[str, DecoderSpec]
-    load: decode.Load
+    return [Step("environment", 90.0 * pace, needed=True), Step("library", 300.0 * pace, needed=True)]
 
 
-WHOLE = Plan(1 << 29, 8192, LLAMA, costs.WHOLE, {"SmolLM2-135M": SMOL, "Llama 3.1 8B": LLAMA}, decode.WHOLE)
-SHORT = Plan(1 << 12, 32, TINY, costs.SHORT, {"tiny": TINY}, decode.SHORT)
-
-_TESTS = ("test_device_*.py", "test_norm.py", "test_sampling.py", "test_logit_changes.py")
-
-
-def predict() -> None:
-    """Write the floors for an H100."""
-    parts = [
-        f"**Not yet measured on a card.** Floors for an H100, where {report.limits_line(H100)} "
-        "(measured elsewhere, not by this command):",
-        report.op_table(costs.costs(LLAMA, costs.WHOLE), H100, None),
-        *(_decode_part(name, WHOLE, H100, None) for name in WHOLE.shapes),
-    ]
-    GPU_PREDICTED.write("\n\n".join(parts))
-
-
-def check_card() -> int:
-    """Test and measure the card; return the exit status.
+def chosen(every: Sequence[Step], patterns: Sequence[str], limits: Sequence[str]) -> list[Step]:
+    """Return the steps that patterns of names choose, all if there are none, under other limits where these say so.
 
     Raises:
-        SystemExit: there is no usable card; says what to do.
+        ValueError: a pattern or a limit names no step.
     """
-    try:
-        cards.check_card(0)
-    except HeadraceError as error:
-        raise SystemExit(f"gpu-check: {error.message}") from error
-    os.environ[NATIVE_VARIABLE] = str(library())
-    tested = _test()
-    said = "passed" if tested == 0 else f"FAILED (pytest ended with {tested})"
-    page = measure(CudaDevice(0), torch.cuda.get_device_name(0), WHOLE, report.RUNS)
-    page += f"\n\nTests of the kernels {said}."
-    print(page)
-    GPU.write(page)
-    return tested
-
-
-def measure(device: Device, card: str, plan: Plan, results: Path) -> str:
-    """Measure everything, and add it to the results.
-
-    Args:
-        card: name of the card.
-        plan: sizes of the measurements.
-        results: file of one JSON object per line.
-
-    Returns:
-        The tables.
-    """
-    found = limits(device, plan.copied, plan.side, plan.scale.repeats)
-    timed = Ops(plan.layer, device, plan.scale).measure()
-    decoded = {}
-    for name, spec in plan.shapes.items():
-        torch.cuda.empty_cache()
-        decoded[name] = decode.measure(spec, device, plan.load)
-    date = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-    report.keep(results, card, date, found, timed, decoded)
-    parts = [f"{date}. {card}: {report.limits_line(found)}."]
-    parts.append(report.op_table(costs.costs(plan.layer, plan.scale), found, timed))
-    parts += [_decode_part(name, plan, found, measured) for name, measured in decoded.items()]
-    return "\n\n".join(parts)
-
-
-def _decode_part(name: str, plan: Plan, found: tuple[float, float], measured: Sequence[decode.Measured] | None) -> str:
-    load = plan.load
-    text = (
-        f"{name}, random weights in bfloat16, for up to {load.limit:,} tokens, prompts of {load.prompt} and answers of "
-        f"{load.new} ids, all at once:"
-    )
-    return f"{text}\n\n{report.decode_table(plan.shapes[name], load, found, measured)}"
-
-
-def library() -> Path:
-    """Return the folder that the environment names, or one in which nvcc builds the library for this card."""
-    named = os.environ.get(NATIVE_VARIABLE)
-    if named:
-        return Path(named)
-    folder = ROOT / "build" / "card"
-    options = ("-DCORE_CUDA=ON", "-DCMAKE_CUDA_ARCHITECTURES=native")
-    subprocess.run(["cmake", "-S", ROOT / "csrc", "-B", folder, *options], check=True)
-    subprocess.run(["cmake", "--build", folder, "--target", "core_cuda", "--parallel"], check=True)
-    return folder
-
-
-def kernel_tests(which: str, patterns: Sequence[str] = _TESTS) -> list[str]:
-    """Return pytest's arguments for testing a library without the project's plugins and settings.
-
-    The folders engine_service and tests must be on Python's module path.
-
-    Args:
-        which: the library, "cuda" or "sim", for pytest's -k.
-        patterns: patterns of file names.
-    """
-    folder = ROOT / "tests" / "native"
-    files = [str(file) for pattern in patterns for file in sorted(folder.rglob(pattern))]
-    settings = ["-q", "-k", which, "-p", "no:cacheprovider", "-c", os.devnull]
-    return [*settings, f"--rootdir={folder}", f"--confcutdir={folder}", *files]
-
-
-def _test() -> int:
-    """Run the tests on the card; return their exit status."""
-    folders = os.pathsep.join(str(ROOT / name) for name in ("proto", "engine_service", "tests"))
-    command = [sys.executable, "-m", "pytest", *kernel_tests("cuda")]
-    return subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": folders}, check=False).returncode
+    times = dict(limit.rpartition("=")[::2] for limit in limits)
+    for pattern in (*patterns, *times):
+        if not any(fnmatch.fnmatchcase(step.name, pattern) for step in every):
+            raise ValueError(f"there is no step {pattern}; there are {', '.join(step.name for step in every)}")
+    some = [step for step in every if step.needed or not patterns or any(
+        fnmatch.fnmatchcase(step.name, pattern) for pattern in patterns)]  # fmt: skip
+    return [step.within(float(times[step.name])) if step.name in times else step for step in some]
 
 
 def main() -> int:
-    """Run the command."""
+    """Run the command; return its exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--predict", action="store_true", help="only write what an H100 could do at best")
+    parser.add_argument("steps", nargs="*", metavar="STEP", help="patterns of the steps to do; all without")
     parser.add_argument("--device", choices=("cuda", "sim"), default="cuda")
-    parser.add_argument("--results", type=Path, help="with --device sim: file for the JSON")
+    parser.add_argument("--out", type=Path, default=Path("build/gpu-check"), help="folder of the outcomes")
+    parser.add_argument("--budget", type=float, default=_BUDGET_S, metavar="SECONDS", help="for all steps together")
+    parser.add_argument("--limit", action="append", default=[], metavar="STEP=SECONDS", help="of one step")
+    parser.add_argument("--again", action="store_true", help="also repeat steps that have passed")
+    parser.add_argument("--adopt", type=Path, metavar="FOLDER", help="only write a folder's outcomes into results/")
+    parser.add_argument("--predict", action="store_true", help="only write what an H100 could do at best")
     arguments = parser.parse_args()
-    if arguments.predict:
-        predict()
-    elif arguments.device == "cuda":
-        return check_card()
-    elif arguments.results is None:
-        parser.error("--device sim needs --results")
-    else:
-        from support.sim.device import SimDevice
+    if arguments.predict or arguments.adopt:
+        from bench.gpu import written
 
-        print(measure(SimDevice(), "sim", SHORT, arguments.results))
-    return 0
+        written.predict() if arguments.predict else written.adopt(Kept(arguments.adopt).read())
+        return 0
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        every = needed()  # which say so
+    else:
+        every = steps(arguments.device)
+    try:
+        some = chosen(every, arguments.steps, arguments.limit)
+    except ValueError as error:
+        parser.error(str(error))
+    check = Check(arguments.device, Kept(arguments.out), arguments.budget, arguments.again)
+    return status(check, some)
+
+
+def status(check: Check, some: Sequence[Step]) -> int:
+    """Do steps and write the page; return the exit status."""
+    endings = {outcome.ending for outcome in map(check.do, some)}
+    failed = bool(endings & {"failed", "too long"}) or not check.kept_all
+    if "limits" in {step.name for step in some} and check.limits is not None:
+        from bench.gpu import written
+
+        page = written.page(check.outcomes, check.device)
+        print(page)
+        check.write("page.md", page + "\n")
+        failed = failed or not check.kept_all
+    return 1 if failed else _GO_ON if "left out" in endings else 0
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
     sys.exit(main())

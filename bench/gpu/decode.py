@@ -16,7 +16,8 @@ from headrace_engine.sampling_params import SamplingParams
 
 from bench.gpu.shapes import BLOCK_SIZE, KV_BYTES, NUMBERS, Stored, random_model, weight_bytes, weight_values
 
-_GREEDY = SamplingParams(temperature=0)
+GREEDY = SamplingParams(temperature=0)
+SAMPLED = SamplingParams(temperature=0.8, top_k=50, top_p=0.95, seed=1)
 _WARM = 20
 """Tokens of the run before the measured one."""
 
@@ -86,7 +87,9 @@ def prompt_cost(spec: DecoderSpec, batch: int, load: Load, stored: Stored = NUMB
     return steps * weight_bytes(spec, stored.weights), 2.0 * multiplied + attended
 
 
-def measure(spec: DecoderSpec, device: Device, load: Load, stored: Stored = NUMBERS) -> list[Measured]:
+def measure(
+    spec: DecoderSpec, device: Device, load: Load, stored: Stored = NUMBERS, sampling: SamplingParams = GREEDY
+) -> list[Measured]:
     """Run the load at each batch: first with few tokens, as a warm-up, then all of it."""
     largest = max(load.batches)
     model = random_model(spec, device, Sizes(load.rows, largest, load.limit // BLOCK_SIZE, BLOCK_SIZE), stored)
@@ -94,12 +97,12 @@ def measure(spec: DecoderSpec, device: Device, load: Load, stored: Stored = NUMB
     steps.capture()
     found = []
     for batch in load.batches:
-        _run(steps, spec, load, batch, min(load.new, _WARM))
-        found.append(_run(steps, spec, load, batch, load.new))
+        _run(steps, spec, replace(load, new=min(load.new, _WARM)), batch, sampling)
+        found.append(_run(steps, spec, load, batch, sampling))
     return found
 
 
-def _run(steps: StepRunner, spec: DecoderSpec, load: Load, batch: int, new: int) -> Measured:
+def _run(steps: StepRunner, spec: DecoderSpec, load: Load, batch: int, sampling: SamplingParams) -> Measured:
     rng = random.Random(batch)
     prompts = [[rng.randrange(spec.vocab_size) for _ in range(load.prompt)] for _ in range(batch)]
     tables = [range(number * load.blocks, (number + 1) * load.blocks) for number in range(batch)]
@@ -107,23 +110,25 @@ def _run(steps: StepRunner, spec: DecoderSpec, load: Load, batch: int, new: int)
     drawn: list[int] = []
     for first in range(0, batch, load.at_once):
         some = range(first, min(first + load.at_once, batch))
-        drawn += _ids(steps, [_step(tables[number], prompts[number], 0, 0) for number in some])
+        drawn += _ids(steps, [_step(tables[number], prompts[number], 0, 0, sampling) for number in some])
     prompted = time.perf_counter()
-    times = _generate(steps, load, tables, drawn, new)
+    times = _generate(steps, load, tables, drawn, sampling)
     whole = time.perf_counter() - began
-    return Measured(batch, prompted - began, statistics.median(times), batch * new / whole)
+    return Measured(batch, prompted - began, statistics.median(times), batch * load.new / whole)
 
 
-def _generate(steps: StepRunner, load: Load, tables: list[range], drawn: list[int], new: int) -> list[float]:
+def _generate(
+    steps: StepRunner, load: Load, tables: list[range], drawn: list[int], sampling: SamplingParams
+) -> list[float]:
     """Return the seconds between steps' ids. Each step is launched before the last one's ids leave the device."""
     times, at = [], time.perf_counter()
-    known = [_step(blocks, [token], load.prompt, 1) for blocks, token in zip(tables, drawn, strict=True)]
+    known = [_step(blocks, [token], load.prompt, 1, sampling) for blocks, token in zip(tables, drawn, strict=True)]
     flight = steps.launch(known)
-    for position in range(2, new + 1):
+    for position in range(2, load.new + 1):
         before = flight
-        if position < new:
+        if position < load.new:
             start = load.prompt + position - 1
-            unknown = (_step(blocks, [0], start, position) for blocks in tables)
+            unknown = (_step(blocks, [0], start, position, sampling) for blocks in tables)
             flight = steps.launch([replace(step, sampled_at=number) for number, step in enumerate(unknown)])
         _checked(before.wait())
         times.append(time.perf_counter() - at)
@@ -131,8 +136,8 @@ def _generate(steps: StepRunner, load: Load, tables: list[range], drawn: list[in
     return times
 
 
-def _step(blocks: range, token_ids: list[int], start: int, position: int) -> SequenceStep:
-    return SequenceStep(token_ids, start, blocks, _GREEDY, position=position)
+def _step(blocks: range, token_ids: list[int], start: int, position: int, sampling: SamplingParams) -> SequenceStep:
+    return SequenceStep(token_ids, start, blocks, sampling, position=position)
 
 
 def _ids(steps: StepRunner, batch: list[SequenceStep]) -> list[int]:

@@ -34,13 +34,14 @@ from headrace_engine.environment import NATIVE_VARIABLE
 from headrace_engine.errors import HeadraceError
 
 from bench.common.page import GPU_CASES
-from bench.gpu.check import H100, SHORT, WHOLE, library
 from bench.gpu.expected import Limits
+from bench.gpu.library import NoLibrary, code_digest, find
 from bench.gpu.ops import limits
 from bench.gpu.parts import PARTS, Case, Plan
 from bench.gpu.parts import SHORT as SHORT_PARTS
 from bench.gpu.parts import WHOLE as WHOLE_PARTS
-from bench.gpu.record import RECORDS, Record, append, code_digest, page, part_table, read
+from bench.gpu.plans import H100, SHORT, WHOLE
+from bench.gpu.record import RECORDS, Record, append, page, part_table, read
 from bench.gpu.sanitizer import PROGRAM
 
 _LIMIT_S = 480.0
@@ -134,9 +135,11 @@ def _open(device: str, results: Path) -> Target:
         return Target(sim, "sim", limits(sim, SHORT.copied, SHORT.side, SHORT.scale.repeats), results, code_digest())
     try:
         cards.check_card(0)
+        os.environ[NATIVE_VARIABLE] = str(find("cuda"))
     except HeadraceError as error:
         raise SystemExit(f"gpu-bench: {error.message}") from error
-    os.environ[NATIVE_VARIABLE] = str(library())
+    except NoLibrary as error:
+        raise SystemExit(f"gpu-bench: {error}") from error
     card = CudaDevice(0)
     found = limits(card, WHOLE.copied, WHOLE.side, WHOLE.scale.repeats)
     return Target(card, torch.cuda.get_device_name(0), found, results, code_digest())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -13,7 +12,7 @@ import numpy as np
 import torch
 from headrace_engine.backends.cuda.batch import CudaBatch, Sizes
 from headrace_engine.backends.cuda.device.device import Device
-from headrace_engine.backends.cuda.device.flash import FlashPrefill
+from headrace_engine.backends.cuda.device.flash import FlashPrefill, VaryingAttention
 from headrace_engine.backends.cuda.ops import CudaOps
 from headrace_engine.backends.cuda.sampling import DeviceSampler
 from headrace_engine.backends.cuda.weights.activations import FP8_CAPABILITY
@@ -26,17 +25,17 @@ from headrace_engine.models.spec import DecoderSpec, LayerSpec
 from headrace_engine.native import Dtype, Format, Kv, Matrix, MatrixRows
 from headrace_engine.native.abi import QuantizeRows, RowCodes
 from headrace_engine.native.quantized import QuantizedMatrix
-from headrace_engine.sampling_params import SamplingParams
 
 from bench.gpu.costs import CODES, FLASH_OP, GROUP, SHORT_CONTEXTS, Scale
+from bench.gpu.decode import GREEDY, SAMPLED
 from bench.gpu.shapes import BLOCK_SIZE, Stored, random_model
 
 Works = dict[str, Callable[[], object]]
 
-_SAMPLING = {
-    "greedy": SamplingParams(temperature=0),
-    "top_k, top_p": SamplingParams(temperature=0.8, top_k=50, top_p=0.95, seed=1),
-}
+GROUPS = ("rows", "attention", "codes", "sampling")
+"""Of ops that are measured together."""
+
+_SAMPLING = {"greedy": GREEDY, "top_k, top_p": SAMPLED}
 
 
 def seconds(device: Device, work: Callable[[], object], repeats: int) -> float:
@@ -51,6 +50,23 @@ def seconds(device: Device, work: Callable[[], object], repeats: int) -> float:
         device.mark().wait()
         times.append(time.perf_counter() - began)
     return min(times[1:]) / repeats
+
+
+def varying_attention(device: Device) -> VaryingAttention:
+    """Return torch's flash attention, by the operator below it where torch's own function takes too little."""
+    try:
+        return device.attention()
+    except InvalidArgument:
+        return _flash_operator
+
+
+def _flash_operator(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, firsts: torch.Tensor, *, longest: int, window: int, scale: float
+) -> torch.Tensor:
+    sizes = (firsts, firsts, longest, longest, 0.0, True, False)
+    seen = {"window_size_left": window - 1, "window_size_right": 0} if window else {}
+    result: torch.Tensor = torch.ops.aten._flash_attention_forward(q, k, v, *sizes, scale=scale, **seen)[0]
+    return result
 
 
 def limits(device: Device, values: int, side: int, repeats: int) -> tuple[float, float]:
@@ -83,15 +99,12 @@ class Ops:
         self._scale = scale
         self._kept: list[object] = []
 
-    def measure(self) -> dict[str, float]:
-        """Measure the seconds of each op, by its name in `costs`."""
-        found: dict[str, float] = {}
+    def measure(self, group: str) -> dict[str, float]:
+        """Measure the seconds of each op of a group of GROUPS, by its name in `costs`."""
+        makers = dict(zip(GROUPS, (self._on_rows, self._attention, self._coded, self._sampling), strict=True))
         with torch.inference_mode():
-            for make in (self._on_rows, self._attention, self._coded, self._sampling):
-                for name, work in make().items():
-                    found[name] = seconds(self._device, work, self._scale.repeats)
-                self._kept.clear()
-        return found
+            works = makers[group]()
+            return {name: seconds(self._device, work, self._scale.repeats) for name, work in works.items()}
 
     def _on_rows(self) -> Works:
         spec, rows = self._spec, self._scale.rows
@@ -137,9 +150,8 @@ class Ops:
                 ops, batch = self._layer(kv, steps)
                 q = self._random(len(batch.token_ids), spec.query_width)
                 works[f"{kind} {kv.name.lower()}{end}"] = partial(ops.paged_attention, 0, q, batch)
-        with suppress(InvalidArgument):  # if the installed torch has no such attention
-            ops, batch = self._layer(Kv.BFLOAT16, [self._prompt()], flash=True)
-            works[FLASH_OP] = partial(ops.paged_attention, 0, self._random(scale.chunk, spec.query_width), batch)
+        ops, batch = self._layer(Kv.BFLOAT16, [self._prompt()], flash=True)
+        works[FLASH_OP] = partial(ops.paged_attention, 0, self._random(scale.chunk, spec.query_width), batch)
         return works
 
     def _coded(self) -> Works:
@@ -204,7 +216,7 @@ class Ops:
         for layer in pool.tensors:
             layer.random_(0, 64)
         staging = replace(model, spec=spec).staging()
-        attention = FlashPrefill(self._device.attention(), pool) if flash else None
+        attention = FlashPrefill(varying_attention(self._device), pool) if flash else None
         ops = CudaOps(spec, model.positions, pool, staging, self._device, model.products, attention)
         batch = make_batch(steps)
         staging.fill(batch)

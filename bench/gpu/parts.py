@@ -64,7 +64,13 @@ class Plan:
     checked: tuple[tuple[str, ...], tuple[str, ...]]
 
 
-_TESTS = ("test_norm.py", *(f"test_device_{name}.py" for name in ("kv", "rows", "quantized", "attention")))
+_CHECKED = ("kv", "rows", "gates", "quantized", "attention", "sampling")
+_TESTS = (
+    "test_norm.py",
+    "test_layer_norm.py",
+    "test_logit_changes.py",
+    *(f"test_device_{name}.py" for name in _CHECKED),
+)
 WHOLE = Plan(
     large=("Llama 3.1 8B", LLAMA),
     middle=("Qwen2.5-1.5B", QWEN),
@@ -77,7 +83,7 @@ WHOLE = Plan(
     crowd=256,
     blocks=(64, 512),
     library="cuda",
-    checked=(("memcheck", "racecheck"), _TESTS),
+    checked=(("memcheck", "racecheck", "synccheck"), _TESTS),
 )
 _TINY = ("tiny", replace(TINY, layers=(LayerSpec(),)))
 _SHORT = replace(decode.SHORT, prompt=5, new=2)

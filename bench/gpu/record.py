@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from hashlib import sha256
 from pathlib import Path
 
 from bench.common.page import RESULTS
@@ -14,8 +13,6 @@ from bench.gpu.parts import Case
 from bench.gpu.report import table
 
 RECORDS = RESULTS / "gpu-bench.jsonl"
-_ROOT = Path(__file__).parents[2]
-_SOURCES = ("csrc/**/*.[ch]*", "engine_service/headrace_engine/**/*.py", "bench/gpu/*.py")
 
 
 @dataclass(frozen=True)
@@ -39,14 +36,6 @@ class Record:
     limits: Limits
     figures: Mapping[str, float] = field(default_factory=dict)
     error: str = ""
-
-
-def code_digest() -> str:
-    """Return a digest of all sources that may change a figure."""
-    digest = sha256()
-    for path in sorted({path for pattern in _SOURCES for path in _ROOT.glob(pattern)}):
-        digest.update(path.relative_to(_ROOT).as_posix().encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()[:16]
 
 
 def append(path: Path, record: Record) -> None:

@@ -9,7 +9,8 @@ import subprocess
 import sys
 from collections.abc import Mapping
 
-from bench.gpu.check import ROOT, kernel_tests
+from bench.gpu.kernel_tests import FOLDERS, arguments
+from bench.gpu.library import ROOT
 
 PROGRAM = "compute-sanitizer"
 _LIMIT_S = 400
@@ -30,10 +31,9 @@ def checked(library: str, tool: str, file: str) -> Mapping[str, float]:
     Raises:
         RuntimeError: a test failed, the tool found an error, or it timed out; contains the end of the output.
     """
-    folders = os.pathsep.join(str(ROOT / name) for name in ("proto", "engine_service", "tests"))
     command = [PROGRAM, "--tool", tool, "--error-exitcode", "9", "--target-processes", "all"]
-    command += [sys.executable, "-m", "pytest", *kernel_tests(library, (file,))]
-    env = {**os.environ, "PYTHONPATH": folders}
+    command += [sys.executable, "-m", "pytest", *arguments(library, (file,))]
+    env = {**os.environ, "PYTHONPATH": FOLDERS}
     try:
         done = subprocess.run(command, cwd=ROOT, env=env, timeout=_LIMIT_S, check=False, text=True, capture_output=True)
     except subprocess.TimeoutExpired as error:

@@ -14,33 +14,25 @@ import pytest
 from headrace_engine.config import WeightQuant
 from headrace_engine.environment import NATIVE_VARIABLE
 from headrace_engine.native import Kv
-from native.build import ROOT
 from native.conftest import need_sim
-from native.device.test_gpu_check import MISSING
+from support.sim.card_machine import only_needed
 
 from bench.gpu import measure, sanitizer
-from bench.gpu.check import H100
 from bench.gpu.expected import Expected, decoding
+from bench.gpu.kernel_tests import FOLDERS
 from bench.gpu.measure import Target
 from bench.gpu.parts import PARTS, SHORT, WHOLE, Case
+from bench.gpu.plans import H100
 from bench.gpu.record import Record, append, page, read
 from bench.gpu.shapes import LLAMA, QWEN, Stored, weight_bytes
-
-MEASURE = """
-import runpy, sys
-for name in {missing!r}:
-    sys.modules[name] = None
-sys.argv = ["measure", *{parts!r}, "--device", "sim", "--results", {results!r}]
-runpy.run_module("bench.gpu.measure", run_name="__main__")
-"""
 
 
 def start(libraries: Path, results: Path) -> subprocess.Popen[str]:
     """A fresh interpreter that measures all parts, with no more than a card's machine has."""
-    code = MEASURE.format(missing=MISSING, parts=list(PARTS), results=str(results))
-    folders = os.pathsep.join(str(path) for path in (ROOT / "proto", ROOT / "engine_service", ROOT))
-    env = {**os.environ, "PYTHONPATH": folders, NATIVE_VARIABLE: str(libraries)}
-    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=env)
+    env = {**only_needed(results.parent / "hook"), NATIVE_VARIABLE: str(libraries)}
+    env["PYTHONPATH"] = os.pathsep.join((env["PYTHONPATH"], FOLDERS))
+    command = [sys.executable, "-m", "bench.gpu.measure", *PARTS, "--device", "sim", "--results", str(results)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
 
 
 def test_a_killed_run_resumes_and_measures_each_case_once(libraries: Path, tmp_path: Path) -> None:
