@@ -13,11 +13,11 @@ from headrace_proto.pure.host_shares import host_of
 from starlette.requests import Request
 
 from headrace_gateway.access import callers
-from headrace_gateway.http.answers.templates import event_of
 from headrace_gateway.http.bodies import Bodies, read_object, struct_of, without_effect
 from headrace_gateway.http.callers import Caller
 from headrace_gateway.http.failures import Failure
 from headrace_gateway.http.protocol import CONNECTION, BoundedProtocol
+from headrace_gateway.http.templates import event_of
 
 T = TypeVar("T", bound=msgspec.Struct)
 A = TypeVar("A")

@@ -12,7 +12,6 @@ from headrace_proto.pure.answers.json_text import object_in
 from headrace_proto.pure.answers.pieces import Thought
 
 from headrace_gateway.http.answers.parting import CallPart, Part, Parting
-from headrace_gateway.http.answers.templates import event_of
 from headrace_gateway.http.anthropic.events import (
     BlockDelta,
     BlockStart,
@@ -36,6 +35,7 @@ from headrace_gateway.http.anthropic.request import HARMLESS, NAMES, REFUSED, Co
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import failure_of
 from headrace_gateway.http.generation import Generations, Text, read_all
+from headrace_gateway.http.templates import event_of
 
 _CUT = frozenset({FinishReason.MAX_LENGTH, FinishReason.DEADLINE, FinishReason.RESPONSE_FORMAT_LIMIT})
 

@@ -12,7 +12,6 @@ from headrace.types import GeneratedElements
 from headrace_proto.pure.answers.pieces import Thought
 
 from headrace_gateway.http.answers.parting import CallPart, Part, Parting
-from headrace_gateway.http.answers.templates import PLACE, Template, event_of
 from headrace_gateway.http.answers.tools import Tools
 from headrace_gateway.http.bodies import MAX_MESSAGES
 from headrace_gateway.http.exchange import Exchange
@@ -24,6 +23,7 @@ from headrace_gateway.http.openai.messages import Message, messages_of
 from headrace_gateway.http.openai.token_texts import ChatLogprobs, TokenTexts
 from headrace_gateway.http.openai.tools import Choice as ToolChoice
 from headrace_gateway.http.openai.tools import Tool, ToolCall, tools_of
+from headrace_gateway.http.templates import PLACE, Template, event_of
 
 _HARMLESS = fields.HARMLESS | {"modalities": (["text"],)}
 _REFUSED = {

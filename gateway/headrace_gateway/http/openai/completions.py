@@ -12,13 +12,13 @@ from headrace.types import GeneratedElements
 
 from headrace_gateway.access import callers
 from headrace_gateway.access.access import Access
-from headrace_gateway.http.answers.templates import PLACE, Template, event_of
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import invalid
 from headrace_gateway.http.generation import Generations, Text
 from headrace_gateway.http.openai import fields
 from headrace_gateway.http.openai.answering import concurrently, finish_of, relay, usage_of
 from headrace_gateway.http.openai.token_texts import CompletionLogprobs, TokenTexts
+from headrace_gateway.http.templates import PLACE, Template, event_of
 
 _HARMLESS = fields.HARMLESS | {"echo": (False,)}
 _REFUSED = {"suffix": "", "echo": ""}

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 import uvicorn
-from headrace_gateway.http.answers.templates import PLACE, Template, event_of
 from headrace_gateway.http.bodies import Bodies
 from headrace_gateway.http.callers import Caller
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.protocol import BoundedProtocol
+from headrace_gateway.http.templates import PLACE, Template, event_of
 from headrace_proto.pure.host_shares import HostShares
 from starlette.requests import Request
 from support.clocks.waiting import ends, eventually

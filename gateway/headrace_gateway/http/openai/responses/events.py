@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from headrace_gateway.http.answers.templates import event_of
 from headrace_gateway.http.openai.responses.answer import Response
 from headrace_gateway.http.openai.responses.items import Item, OutputText, ReasoningText
+from headrace_gateway.http.templates import event_of
 
 
 class Whole(msgspec.Struct):
