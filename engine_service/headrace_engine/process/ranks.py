@@ -6,6 +6,7 @@ import select
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -184,7 +185,7 @@ class Rank:
         self._number = number
         self._process, self._socket = spawn(_PROGRAM)
         self._frames = FrameReader()
-        self._received: list[Message] = []
+        self._received: deque[Message] = deque()
         self._reading = threading.Lock()
         self.send(RankPlan(plan, number))
 
@@ -222,7 +223,7 @@ class Rank:
         with self._reading:
             while not self._received and self._read():
                 pass
-            answer = self._received.pop(0) if self._received else None
+            answer = self._received.popleft() if self._received else None
         if isinstance(answer, CoreFailed):
             raise answer.error()
         if not isinstance(answer, kind):
