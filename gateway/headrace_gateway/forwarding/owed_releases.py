@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 
 import grpc
 from headrace_proto.v1 import request_service_pb2 as wire
@@ -14,6 +13,9 @@ MOST = 10_000
 """Releases kept for one engine; the oldest ones beyond are left to the leases of their requests."""
 
 _SECONDS = 10.0
+_ATTEMPTS = 10
+_PAUSE = 0.2  # seconds between two of them
+_UNANSWERED = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 
@@ -47,10 +49,21 @@ class OwedReleases:
     async def _send(self, engine: Engine) -> None:
         owed = self._owed[engine.name]
         while owed:
-            await engine.reached.wait()
-            owner, handle = next(iter(owed))
-            metadata = owed.pop((owner, handle))
-            with suppress(grpc.aio.AioRpcError):
-                request = wire.ReleaseRequestRequest(handle=handle, owner=owner)
-                await engine.requests.ReleaseRequest(request, timeout=_SECONDS, metadata=metadata)
+            owner, handle = key = next(iter(owed))
+            request = wire.ReleaseRequestRequest(handle=handle, owner=owner)
+            for _ in range(_ATTEMPTS):
+                await engine.reached.wait()
+                if await _answered(engine, request, owed.get(key, ())):
+                    break
+                await asyncio.sleep(_PAUSE)
+            owed.pop(key, None)
         del self._tasks[engine.name]
+
+
+async def _answered(engine: Engine, request: wire.ReleaseRequestRequest, metadata: Metadata) -> bool:
+    """Send a release. An engine that has just come back may still lose the connection on which it was lost."""
+    try:
+        await engine.requests.ReleaseRequest(request, timeout=_SECONDS, metadata=metadata)
+    except grpc.aio.AioRpcError as error:
+        return error.code() not in _UNANSWERED
+    return True

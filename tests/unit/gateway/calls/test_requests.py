@@ -141,6 +141,27 @@ async def test_what_is_released_on_a_lost_engine_goes_when_it_returns(front, eng
     assert engine.asked("ReleaseRequest")[0].request.handle.endswith(handle.partition("/")[2])
 
 
+async def test_a_release_that_finds_a_returned_engine_silent_is_repeated(front, engine):
+    """Its first call may still meet the connection on which the engine was lost."""
+
+    async def lost(request, context):
+        del engine.script["ReleaseRequest"]
+        await refuse(context, UNAVAILABLE, "CONNECTION_LOST")
+
+    handle = await start(front)
+    await engine.stop()
+    await front.gateway.pool.refresh()
+    await front.requests.ReleaseRequest(wire.ReleaseRequestRequest(handle=handle))
+    engine.script["ReleaseRequest"] = lost
+    await engine.start()
+    async with ends("the release is not repeated"):
+        while len(engine.asked("ReleaseRequest")) < 2:
+            await front.gateway.pool.refresh()
+    assert {asked.request.handle.rpartition("/")[2] for asked in engine.asked("ReleaseRequest")} == {
+        handle.rpartition("/")[2]
+    }
+
+
 async def test_a_returned_engine_is_used_before_the_next_poll(front, engine):
     handle = await start(front)
     await engine.stop()
