@@ -5,6 +5,7 @@ import { h, setText } from "./dom.js";
 import { duration, percent, rate } from "./format.js";
 
 const ALTERNATIVES = 5;
+const UNSEEN = /^[\p{C}\p{M}\p{Zl}\p{Zp}]*$/u; // Tokens such as "\f" and "\n", which would have no width to be clicked on.
 
 export class Playground {
   constructor(status, report) {
@@ -131,7 +132,7 @@ export class Playground {
     const sure = Math.exp(one.logprob);
     const doubt = `${Math.round(100 * (1 - sure))}%`;
     const element = h("span", {
-      class: inText ? "token" : "token end", role: "button", tabindex: this.begun ? "-1" : "0",
+      class: ["token", inText ? "" : "end", UNSEEN.test(one.token) ? "unseen" : ""].join(" ").trim(), role: "button", tabindex: this.begun ? "-1" : "0",
       "aria-expanded": "false", "aria-label": JSON.stringify(one.token), style: { "--doubt": doubt },
     }, one.token);
     this.begun = true;
