@@ -17,6 +17,7 @@ from headrace_engine.sampling_params import SamplingParams
 
 from bench.common.models import BenchModels
 from bench.cpu.floors import SHAPES, Floor
+from bench.cpu.loaded import loaded
 from bench.kernels.limits import Limits
 from bench.peers.ours import BATCH, LENGTH, OurForm, files_of
 from bench.peers.workloads import Arrivals, random_ids
@@ -79,21 +80,16 @@ def runner(models: BenchModels, model: str, form: OurForm) -> Iterator[CpuRunner
         num_blocks=BATCH * _BLOCKS,
         **settings,
     )
-    loaded = CpuRunner(plan)
-    try:
-        loaded.load(lambda phase, done, total: None)
-        loaded.allocate(loaded.size().num_blocks)
-        yield loaded
-    finally:
-        loaded.close()
+    with loaded(plan) as ready:
+        yield ready
 
 
 def timed_steps(models: BenchModels, model: str, form: OurForm, limits: Limits) -> Iterator[dict[str, Any]]:
     """Measure each kind of step in one format: milliseconds, and the fraction of its bound."""
-    with runner(models, model, form) as loaded:
-        floor = Floor(limits, loaded.size().weight_bytes, form.form.bits, form.form.codes)
+    with runner(models, model, form) as ready:
+        floor = Floor(limits, ready.size().weight_bytes, form.form.bits, form.form.codes)
         for kind in STEPS:
-            times = _times(loaded, kind.steps())
+            times = _times(ready, kind.steps())
             bound = floor.seconds(SHAPES[model], kind.sequences * kind.length, kind.sequences)
             yield {
                 "model": model,
@@ -106,22 +102,22 @@ def timed_steps(models: BenchModels, model: str, form: OurForm, limits: Limits) 
             }
 
 
-def _times(loaded: CpuRunner, steps: list[SequenceStep]) -> list[float]:
-    loaded.run(steps)
+def _times(ready: CpuRunner, steps: list[SequenceStep]) -> list[float]:
+    ready.run(steps)
     times: list[float] = []
     while sum(times) < _SECONDS or len(times) < _LEAST:
         began = time.perf_counter()
-        loaded.run(steps)
+        ready.run(steps)
         times.append(time.perf_counter() - began)
     return times
 
 
-def alone(loaded: CpuRunner, prompt: list[int], new: int) -> Arrivals:
+def alone(ready: CpuRunner, prompt: list[int], new: int) -> Arrivals:
     """Generate ids after a prompt of one sequence; return the time of each by `time.perf_counter`."""
     blocks, ids, start = range(_BLOCKS), list(prompt), 0
     arrivals: list[tuple[float, int]] = []
     while len(arrivals) < new:
-        (drawn,) = loaded.run([SequenceStep(ids, start, blocks, _GREEDY)])
+        (drawn,) = ready.run([SequenceStep(ids, start, blocks, _GREEDY)])
         arrivals.append((time.perf_counter(), 1))
         assert drawn.token_id is not None
         ids, start = [drawn.token_id], start + len(ids)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 
 import grpc
 from headrace_proto.v1 import request_service_pb2 as wire
@@ -24,12 +25,12 @@ class OwedReleases:
     """What clients released on lost engines. Each engine's are sent by a task, which waits until it is reached."""
 
     def __init__(self) -> None:
-        self._owed: dict[str, dict[tuple[str, str], Metadata]] = {}
+        self._owed: dict[str, OrderedDict[tuple[str, str], Metadata]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def add(self, engine: Engine, request: wire.ReleaseRequestRequest, metadata: Metadata) -> None:
         """Release a request once its engine can be reached, with the metadata of its client's call."""
-        owed = self._owed.setdefault(engine.name, {})
+        owed = self._owed.setdefault(engine.name, OrderedDict())
         owed[request.owner, request.handle] = metadata
         if len(owed) > MOST:
             del owed[next(iter(owed))]

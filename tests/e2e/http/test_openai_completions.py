@@ -17,6 +17,18 @@ def over_grpc(grpc: Client, prompt: Any, **config: Any) -> list[str]:
     return texts
 
 
+def over_http(client: openai.OpenAI, asked: dict[str, Any], count: int, *, stream: bool) -> list[str]:
+    """Return the texts of a completion with `count` choices, read whole or as a stream."""
+    if not stream:
+        return [choice.text for choice in client.completions.create(**asked).choices]
+    texts = [""] * count
+    with client.completions.create(**asked, stream=True) as chunks:
+        for chunk in chunks:
+            for choice in chunk.choices:
+                texts[choice.index] += choice.text
+    return texts
+
+
 @pytest.mark.parametrize("prompt", ["Why are you blue", [71, 72, 73], ["The river", "The lamp"], [[3, 4], [5]]])
 @pytest.mark.parametrize("stream", [False, True])
 def test_prompts_of_all_forms_give_the_texts_of_grpc(
@@ -29,14 +41,7 @@ def test_prompts_of_all_forms_give_the_texts_of_grpc(
         for text in over_grpc(grpc, one, seed=5, max_new_tokens=20, n=2)
     ]
     config: Any = {"model": "tiny", "prompt": prompt, "seed": 5, "max_tokens": 20, "n": 2}
-    texts = [""] * len(expected)
-    if stream:
-        with client.completions.create(**config, stream=True) as chunks:
-            for chunk in chunks:
-                for choice in chunk.choices:
-                    texts[choice.index] += choice.text
-    else:
-        texts = [choice.text for choice in client.completions.create(**config).choices]
+    texts = over_http(client, config, len(expected), stream=stream)
     assert texts == expected
 
 
@@ -74,14 +79,7 @@ def test_the_best_of_several_is_that_of_grpc(client: openai.OpenAI, grpc: Client
 def test_beams_are_those_of_grpc(client: openai.OpenAI, grpc: Client, fields: Any, config: Any, stream: bool) -> None:
     expected = over_grpc(grpc, "The river", max_new_tokens=12, **config)
     asked: Any = {"model": "tiny", "prompt": "The river", "max_tokens": 12, **fields}
-    texts = [""] * len(expected)
-    if stream:
-        with client.completions.create(**asked, stream=True) as chunks:
-            for chunk in chunks:
-                for choice in chunk.choices:
-                    texts[choice.index] += choice.text
-    else:
-        texts = [choice.text for choice in client.completions.create(**asked).choices]
+    texts = over_http(client, asked, len(expected), stream=stream)
     assert texts == expected
     assert len(set(texts)) == len(texts)
 
