@@ -141,7 +141,7 @@ async def test_what_is_released_on_a_lost_engine_goes_when_it_returns(front, eng
     assert engine.asked("ReleaseRequest")[0].request.handle.endswith(handle.partition("/")[2])
 
 
-async def test_a_release_that_finds_a_returned_engine_silent_is_repeated(front, engine):
+async def test_a_release_to_a_returned_silent_engine_is_repeated(front, engine):
     """Its first call may still meet the connection on which the engine was lost."""
 
     async def lost(request, context):
