@@ -146,7 +146,7 @@ def main() -> None:
     unknown = set(parts) - set(every.parts)
     if unknown:
         raise SystemExit(f"no part {', '.join(sorted(unknown))}; there are: {', '.join(every.parts)}")
-    results = Results.of_this_machine(whole=not arguments.parts)
+    results = Results.of_this_machine(whole=not arguments.parts or not arguments.write)
     results.peers = peers.missing
     for part in parts:
         began = time.monotonic()

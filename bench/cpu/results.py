@@ -33,7 +33,7 @@ class Results:
 
     @classmethod
     def of_this_machine(cls, *, whole: bool) -> Results:
-        """Return the stored results of this machine; empty if all parts are to be measured.
+        """Return the stored results of this machine; empty if they are to be replaced, or not written at all.
 
         Raises:
             SystemExit: the stored results are of another machine, and only some parts are to be measured.
