@@ -131,12 +131,10 @@ class Router:
                 engine.prefixes.hold(prompt, engine.view.instance_id, engine.load.capacity)
                 return answer
             except CallError as error:
-                _judge(engine, error)
+                _judge(engine, error, wanted)
                 if error.reached and (error.reason not in MOVES_ON or OWNER_LIMIT in error.facts):
                     raise
                 refusals.append(error)
-                if error.reason == _NO_ADAPTER:
-                    engine.lacked.note(model_name, adapter)
                 engine.wake.set()
         raise _foremost(refusals) or no_engine_for(self._pool.engines, model_name, processors)
 
@@ -192,8 +190,10 @@ def _foremost(refusals: Sequence[CallError]) -> CallError | None:
     return next((refusal for refusal in refusals if refusal.reason == _NO_ADAPTER), None)
 
 
-def _judge(engine: Engine, error: CallError) -> None:
+def _judge(engine: Engine, error: CallError, wanted: Wanted) -> None:
     """Count a failed start for or against the engine: a refusal with a reason is an answer, unless it is a fault."""
+    if error.reason == _NO_ADAPTER:
+        engine.lacked.note(wanted.model_name, wanted.adapter)
     if error.reason and error.reason not in _FAULTS:
         engine.breaker.succeeded()
     elif engine.breaker.failed():

@@ -22,6 +22,7 @@ from headrace_gateway.http.failures import Failure
 from headrace_gateway.http.generation import Generations
 from headrace_gateway.http.metrics.route import Metrics
 from headrace_gateway.http.openai import chat, completions, embeddings, models
+from headrace_gateway.http.openai.chat_request import ChatRequest
 from headrace_gateway.http.openai.errors import ErrorAnswer, OpenAiErrors
 from headrace_gateway.http.openai.responses import events as response_events
 from headrace_gateway.http.openai.responses.answer import Response
@@ -37,7 +38,7 @@ _OPENAI = (
         "post",
         "Answer a chat.",
         chat.ChatCompletion,
-        chat.ChatRequest,
+        ChatRequest,
         chat.Chunk,
         ErrorAnswer,
     ),

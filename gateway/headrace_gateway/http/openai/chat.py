@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal
+from typing import Literal
 
 import msgspec
 from headrace import AsyncResultQueue
@@ -12,76 +12,14 @@ from headrace.types import GeneratedElements
 from headrace_proto.pure.answers.pieces import Thought
 
 from headrace_gateway.http.answers.parting import CallPart, Part, Parting
-from headrace_gateway.http.answers.tools import Tools
-from headrace_gateway.http.bodies import MAX_MESSAGES
 from headrace_gateway.http.exchange import Exchange
-from headrace_gateway.http.failures import invalid
 from headrace_gateway.http.generation import Generations, Text
 from headrace_gateway.http.openai import fields
 from headrace_gateway.http.openai.answering import concurrently, finish_of, relay, usage_of
-from headrace_gateway.http.openai.messages import Message, messages_of
+from headrace_gateway.http.openai.chat_request import HARMLESS, REFUSED, ChatRequest
 from headrace_gateway.http.openai.token_texts import ChatLogprobs, TokenTexts
-from headrace_gateway.http.openai.tools import Choice as ToolChoice
-from headrace_gateway.http.openai.tools import Tool, ToolCall, tools_of
+from headrace_gateway.http.openai.tools import ToolCall
 from headrace_gateway.http.templates import PLACE, Template, event_of
-
-_HARMLESS = fields.HARMLESS | {"modalities": (["text"],)}
-_REFUSED = {
-    "functions": ": give tools",
-    "function_call": ": give tool_choice",
-    "audio": "",
-    "modalities": "",
-    "prediction": "",
-    "web_search_options": "",
-    "reasoning_effort": ": give a variable of the model's template in chat_template_kwargs",
-    "verbosity": "",
-}
-
-
-class ChatRequest(fields.Sampling, forbid_unknown_fields=True, kw_only=True):
-    """A chat to answer."""
-
-    messages: Annotated[list[Message], msgspec.Meta(max_length=MAX_MESSAGES)]
-    max_completion_tokens: int | None = None
-    logprobs: bool | None = None
-    top_logprobs: int | None = None
-    add_generation_prompt: bool | None = None
-    continue_final_message: bool | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
-    tools: list[Tool] | None = None
-    tool_choice: Literal["auto", "none", "required"] | ToolChoice | None = None
-    parallel_tool_calls: bool | None = None
-    tool_parser: str | None = None
-    separate_reasoning: bool = False
-
-    def wanted_tools(self) -> Tools:
-        """Return the tools. Raises Failure: a choice without them."""
-        return tools_of(self.tools, self.tool_choice, self.parallel_tool_calls, self.tool_parser)
-
-    def prompt(self) -> dict[str, Any]:
-        """Return the prompt, and how to render it."""
-        return {
-            "messages": messages_of(self.messages),
-            "add_generation_prompt": self.add_generation_prompt,
-            "continue_final_message": self.continue_final_message,
-            "template_variables": self.chat_template_kwargs,
-            **self.wanted_tools().prompt(),
-        }
-
-    def config(self) -> dict[str, Any]:
-        """Return the generation config. Raises Failure."""
-        if None not in (self.max_tokens, self.max_completion_tokens):
-            raise invalid("max_tokens", "is set beside max_completion_tokens: give one of them")
-        found = super().config()
-        if self.max_completion_tokens is not None:
-            found["max_new_tokens"] = self.max_completion_tokens
-        return found | {"logprobs": self.logprobs, "top_logprobs": self.top_logprobs}
-
-    def names(self) -> dict[str, str]:
-        """Return what this request calls fields of the wire contract."""
-        if self.max_completion_tokens is None:
-            return fields.NAMES
-        return fields.NAMES | {"max_new_tokens": "max_completion_tokens"}
 
 
 class Answer(msgspec.Struct):
@@ -155,7 +93,7 @@ class Chat:
 
     async def __call__(self, exchange: Exchange) -> None:
         """Answer one chat."""
-        request = await exchange.read(ChatRequest, _HARMLESS, _REFUSED)
+        request = await exchange.read(ChatRequest, HARMLESS, REFUSED)
         async with (
             exchange.attended(),
             self._generations.started(request.model, request.prompt(), request.config(), request.names()) as queue,

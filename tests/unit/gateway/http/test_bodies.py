@@ -22,7 +22,7 @@ from headrace_gateway.http.bodies import (
     without_effect,
 )
 from headrace_gateway.http.failures import Failure
-from headrace_gateway.http.openai.chat import ChatRequest
+from headrace_gateway.http.openai.chat_request import ChatRequest
 from headrace_gateway.http.openai.fields import MAX_BIASES
 from headrace_gateway.http.openai.responses.request import ResponseRequest
 from headrace_proto.pure.limits import MAX_REQUEST_BYTES

@@ -23,17 +23,16 @@ from headrace_gateway.http.openai.responses.events import Event, Known, Whole
 from headrace_gateway.http.openai.responses.items import message_of
 from headrace_gateway.http.openai.responses.outline import OPENED, Outline
 from headrace_gateway.http.openai.responses.request import HARMLESS, NAMES, REFUSED, ResponseRequest
-from headrace_gateway.http.openai.responses.store import (
-    KEEP_SECONDS,
+from headrace_gateway.http.openai.responses.sources import (
     Followed,
     Logged,
     QueueReading,
     Source,
-    Store,
     ended,
     parting_of,
     text_of,
 )
+from headrace_gateway.http.openai.responses.store import KEEP_SECONDS, Store
 
 _LEASE: Lease = {"running": 0, "ended": KEEP_SECONDS}
 """A stored response runs and is kept whether or not a gateway reads it."""
