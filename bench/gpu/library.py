@@ -21,7 +21,7 @@ BEFOREHAND = ROOT / "build" / "cuda"
 """Where `make cuda-all` builds it."""
 _LIBRARY, _NOTE = "libcore_cuda.so", "core_cuda.sources.txt"
 _KERNELS = ("csrc/*.h", "csrc/common/*", "csrc/cuda/**/*")
-_MEASURED = ("csrc/**/*.[ch]*", "engine_service/headrace_engine/**/*.py", "bench/gpu/*.py")
+_MEASURED = ("csrc/**/*.[ch]*", "engine_service/headrace_engine/**/*.py", "bench/gpu/**/*.py")
 
 
 class NoLibrary(Exception):

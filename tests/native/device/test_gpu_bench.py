@@ -17,13 +17,14 @@ from headrace_engine.native import Kv
 from native.conftest import need_sim
 from support.sim.card_machine import only_needed
 
-from bench.gpu import measure, sanitizer
-from bench.gpu.expected import Expected, decoding
+from bench.gpu import measure
 from bench.gpu.kernel_tests import FOLDERS
 from bench.gpu.measure import Target
-from bench.gpu.parts import PARTS, SHORT, WHOLE, Case
+from bench.gpu.parts import sanitizer
+from bench.gpu.parts.cases import PARTS, SHORT, WHOLE, Case
+from bench.gpu.parts.expected import Expected, decoding
+from bench.gpu.parts.record import Record, append, page, read
 from bench.gpu.plans import H100
-from bench.gpu.record import Record, append, page, read
 from bench.gpu.shapes import LLAMA, QWEN, Stored, weight_bytes
 
 

@@ -13,7 +13,7 @@ from headrace_engine.backends.cuda.device.pool import KvPool, bytes_a_block, kv_
 from headrace_engine.core.runner import BlockCopies
 from headrace_engine.models.spec import DecoderSpec
 
-from bench.gpu.expected import Expected
+from bench.gpu.parts.expected import Expected
 from bench.gpu.shapes import BLOCK_SIZE, NUMBERS
 
 _BUS, _BUS_SHARE = 63.0, 0.8

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from bench.common.page import RESULTS
-from bench.gpu.expected import Expected, Limits
-from bench.gpu.parts import Case
+from bench.gpu.parts.cases import Case
+from bench.gpu.parts.expected import Expected, Limits
 from bench.gpu.report import table
 
 RECORDS = RESULTS / "gpu-bench.jsonl"

@@ -11,9 +11,10 @@ from headrace_engine.config import WeightQuant
 from headrace_engine.models.spec import DecoderSpec, LayerSpec
 from headrace_engine.native import Kv
 
-from bench.gpu import decode, sanitizer, tier, transformers
+from bench.gpu import decode
 from bench.gpu.decode import Load
-from bench.gpu.expected import Expected, Limits, decoding, figures
+from bench.gpu.parts import sanitizer, tier, transformers
+from bench.gpu.parts.expected import Expected, Limits, decoding, figures
 from bench.gpu.shapes import LLAMA, NUMBERS, QWEN, SMOL, TINY, Stored
 
 Measure = Callable[[Device], Mapping[str, float]]
