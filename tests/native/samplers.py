@@ -11,7 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from headrace_engine.backends.cpu.batch import CpuBatch
-from headrace_engine.core.runner import LogitChanges, Sampled, SequenceStep
+from headrace_engine.core.row_fields import LogitChanges
+from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.native import Cpu, Dtype, Kv, Limit, Memory, Native, Program, Rows, Shape, Value
 from headrace_engine.native import LogitChanges as ChangesStruct
 from headrace_engine.native import Sampled as SampledStruct

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace_engine.core.runner import LogitChanges, SequenceStep
+from headrace_engine.core.row_fields import LogitChanges
+from headrace_engine.core.runner import SequenceStep
 
 Row = NDArray[np.float32]
 

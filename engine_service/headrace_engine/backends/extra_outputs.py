@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from headrace_engine.core.runner import LogitChanges, PromptLogprobs, Sampled, SequenceStep
+from headrace_engine.core.row_fields import LogitChanges, PromptLogprobs
+from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.sampling_params import SamplingParams
 
 _BEYOND_ALL = 3.4e38

@@ -14,7 +14,8 @@ from types import ModuleType
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace_engine.core.runner import Processing, SequenceStep
+from headrace_engine.core.row_fields import Processing
+from headrace_engine.core.runner import SequenceStep
 from headrace_engine.errors import BadProcessor, in_words
 from headrace_engine.ipc.plans import ProcessorFile
 from headrace_engine.regular_files import read_regular

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace_engine.core.runner import LogitChanges, Sampled, SequenceStep
+from headrace_engine.core.row_fields import LogitChanges
+from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.native import Limit
 from headrace_engine.native import LogitChanges as ChangesStruct
 from headrace_engine.native import Sampled as SampledStruct

@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 
-from headrace_engine.core.runner import PromptIds, Runner, SequenceStep
+from headrace_engine.core.row_fields import PromptIds
+from headrace_engine.core.runner import Runner, SequenceStep
 from headrace_engine.ipc.ranks import RankRow, RankStep
 from headrace_engine.sampling_params import SamplingParams
 

@@ -11,7 +11,8 @@ from itertools import islice
 from headrace_engine.config import Speculation
 from headrace_engine.core.adapters import load_adapter
 from headrace_engine.core.link import Link
-from headrace_engine.core.runner import BlockCopies, PromptIds, Runner, Sampled, SequenceStep
+from headrace_engine.core.row_fields import PromptIds
+from headrace_engine.core.runner import BlockCopies, Runner, Sampled, SequenceStep
 from headrace_engine.core.scheduling.pace import Pace
 from headrace_engine.core.speculation.row_costs import RowCosts
 from headrace_engine.errors import InvalidArgument, OutOfMemory

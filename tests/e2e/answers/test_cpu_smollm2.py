@@ -10,7 +10,7 @@ import pytest
 import torch
 from headrace_engine.config import ActivationQuant, ComputeDtype, KvCacheMode
 from headrace_engine.models.catalogue import open_model
-from headrace_engine.models.decoder import Batch, Extent
+from headrace_engine.models.ops import Batch, Extent
 from headrace_engine.models.tokenizer import load_tokenizer
 from support.backends.cpu_sequences import CpuLanes, cpu_model
 from support.backends.torch_sequences import Lane, load

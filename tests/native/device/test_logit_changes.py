@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 from headrace_engine.backends.torch.sampling.sampler import sample
-from headrace_engine.core.runner import LogitChanges, SequenceStep
+from headrace_engine.core.row_fields import LogitChanges
+from headrace_engine.core.runner import SequenceStep
 from headrace_engine.core.scheduling.logit_state import bit_mask
 from headrace_engine.sampling_params import SamplingParams
 from native.device.test_sampling import ALL_CUTS, choices, step

@@ -10,7 +10,7 @@ import torch
 from headrace_engine.backends.processors import python_processes
 from headrace_engine.backends.torch.sampling.processing import RowProcessors
 from headrace_engine.backends.torch.sampling.user_kernels import compile_kernel, device_kernels
-from headrace_engine.core.runner import Processing
+from headrace_engine.core.row_fields import Processing
 from headrace_engine.errors import BadProcessor
 from headrace_engine.generation_config import LogitsProcessor
 from headrace_engine.ipc.plans import ProcessorFile

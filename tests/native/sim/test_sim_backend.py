@@ -12,7 +12,8 @@ import pytest
 from headrace_engine.backends import torch
 from headrace_engine.backends.cuda.runner import CudaRunner
 from headrace_engine.config import ComputeDtype, KvCacheMode, WeightQuant
-from headrace_engine.core.runner import BlockCopies, LogitChanges, PromptIds, Sampled, SequenceStep
+from headrace_engine.core.row_fields import LogitChanges, PromptIds
+from headrace_engine.core.runner import BlockCopies, Sampled, SequenceStep
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.sampling_params import SamplingParams
 from native.sim_runs import BLOCKS, GREEDY, SHAPE, Sequences, compare_with_cpu, on_cpu, plan_for, prompts

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from headrace_engine.backends import torch
 from headrace_engine.config import ComputeDtype, KvCacheMode
-from headrace_engine.core.runner import BlockCopies, LogitChanges, SequenceStep
+from headrace_engine.core.row_fields import LogitChanges
+from headrace_engine.core.runner import BlockCopies, SequenceStep
 from headrace_engine.ipc.commands import BeamPlan
 from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.sampling_params import LogitRules

@@ -15,7 +15,7 @@ from headrace_engine.backends.cuda.ops import CudaOps
 from headrace_engine.config import KvCacheMode
 from headrace_engine.environment import PLAIN_VARIABLE
 from headrace_engine.errors import InvalidArgument
-from headrace_engine.models.decoder import Batch, Extent
+from headrace_engine.models.ops import Batch, Extent
 from headrace_engine.models.spec import LayerSpec
 from native.sim_runs import Sequences, plan_for
 from support.backends.runners import ready, silent
@@ -63,7 +63,7 @@ def test_prompts_attend_as_the_kernel_says(model_path: Path, window: int | None,
     launched.clear()
     got = ops.paged_attention(0, q, batch)
     assert launched == ["decode_attention"]
-    ops._flash = None
+    ops._attention._flash = None
     expected = ops.paged_attention(0, q, batch)
     assert launched[1:] == ["decode_attention", "prefill_attention"]
     assert torch.equal(got[:2], expected[:2])

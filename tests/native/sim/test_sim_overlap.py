@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from headrace_engine.backends.cuda.runner import CudaRunner
 from headrace_engine.config import ComputeDtype
-from headrace_engine.core.runner import LogitChanges, Sampled, SequenceStep
+from headrace_engine.core.row_fields import LogitChanges
+from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.environment import OVERLAP_VARIABLE
 from headrace_engine.errors import Internal, InvalidArgument
 from headrace_engine.sampling_params import LogitRules, SamplingParams

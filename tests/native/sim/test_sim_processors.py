@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from headrace_engine.backends import cpu
-from headrace_engine.core.runner import LogitChanges, Processing, Runner, SequenceStep
+from headrace_engine.core.row_fields import LogitChanges, Processing
+from headrace_engine.core.runner import Runner, SequenceStep
 from headrace_engine.errors import BadProcessor
 from headrace_engine.generation_config import LogitsProcessor
 from headrace_engine.ipc.plans import ProcessorFile

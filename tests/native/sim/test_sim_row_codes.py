@@ -15,7 +15,8 @@ from headrace_engine.backends.cuda.loading import CudaModel
 from headrace_engine.backends.cuda.weights.quantized import QuantizedWeight
 from headrace_engine.backends.cuda.weights.row_products import RowQuantizedWeight
 from headrace_engine.config import ActivationQuant, ComputeDtype, WeightQuant
-from headrace_engine.core.runner import PromptIds, Runner, SequenceStep
+from headrace_engine.core.row_fields import PromptIds
+from headrace_engine.core.runner import Runner, SequenceStep
 from headrace_engine.environment import PLAIN_VARIABLE
 from headrace_engine.errors import BadModel, InvalidArgument
 from headrace_engine.sampling_params import SamplingParams

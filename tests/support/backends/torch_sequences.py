@@ -12,7 +12,7 @@ import torch
 from headrace_engine.backends.torch.loading import LoadedModel, load_model
 from headrace_engine.backends.torch.runner import make_batch
 from headrace_engine.core.runner import SequenceStep
-from headrace_engine.models.decoder import Batch, Extent
+from headrace_engine.models.ops import Batch, Extent
 from headrace_engine.sampling_params import SamplingParams
 from torch import Tensor
 

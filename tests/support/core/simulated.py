@@ -16,7 +16,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from headrace_engine.config import ComputeDtype, ComputeUnit, ModelFormat
-from headrace_engine.core.runner import BlockCopies, Candidate, Progress, PromptLogprobs, Runner, Sampled, SequenceStep
+from headrace_engine.core.row_fields import PromptLogprobs
+from headrace_engine.core.runner import BlockCopies, Candidate, Progress, Runner, Sampled, SequenceStep
 from headrace_engine.core.scheduling.logit_state import LogitState
 from headrace_engine.guided.vocabulary import Vocabulary
 from headrace_engine.ipc.commands import AddSequence

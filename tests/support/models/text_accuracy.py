@@ -17,7 +17,7 @@ from headrace_engine.backends.cpu.batch import CpuBatch
 from headrace_engine.backends.cpu.loading import LoadedModel
 from headrace_engine.core.runner import SequenceStep
 from headrace_engine.models.catalogue import open_model
-from headrace_engine.models.decoder import Batch, Extent
+from headrace_engine.models.ops import Batch, Extent
 from headrace_engine.models.tokenizer import load_tokenizer
 from headrace_engine.native import Memory, PackedMatrix, Sampled, Sampling
 from headrace_engine.native import load as load_native

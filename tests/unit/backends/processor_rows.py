@@ -6,7 +6,8 @@ from array import array
 from pathlib import Path
 
 from headrace_engine.config import ComputeDtype
-from headrace_engine.core.runner import Processing, Runner, Sampled, SequenceStep
+from headrace_engine.core.row_fields import Processing
+from headrace_engine.core.runner import Runner, Sampled, SequenceStep
 from headrace_engine.generation_config import LogitsProcessor
 from headrace_engine.ipc.plans import CorePlan, ProcessorFile
 from headrace_engine.sampling_params import SamplingParams

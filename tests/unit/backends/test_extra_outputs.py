@@ -13,7 +13,8 @@ from headrace_engine.backends.cpu import prompt_logprobs
 from headrace_engine.backends.torch import make_runner as make_torch
 from headrace_engine.backends.torch import workspace
 from headrace_engine.config import ActivationQuant, ComputeDtype, KvCacheMode, WeightQuant
-from headrace_engine.core.runner import PromptIds, SequenceStep
+from headrace_engine.core.row_fields import PromptIds
+from headrace_engine.core.runner import SequenceStep
 from headrace_engine.sampling_params import SamplingParams
 from safetensors.torch import load_file, save_file
 from support.backends.runners import plan_for, ready

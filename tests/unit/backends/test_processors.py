@@ -14,7 +14,8 @@ from headrace_engine.backends.changed_row import allowed_bits, changed_row
 from headrace_engine.backends.cpu import make_runner as make_cpu
 from headrace_engine.backends.torch import make_runner as make_torch
 from headrace_engine.backends.torch.sampling.logits import changed_logits
-from headrace_engine.core.runner import LogitChanges, Runner, Sampled, SequenceStep
+from headrace_engine.core.row_fields import LogitChanges
+from headrace_engine.core.runner import Runner, Sampled, SequenceStep
 from headrace_engine.generation_config import LogitsProcessor
 from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.native import allocations, load

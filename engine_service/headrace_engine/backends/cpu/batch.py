@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from headrace_engine.backends.sampling_structs import ROW_BYTES, SamplingStructs, structs_in
-from headrace_engine.core.runner import LogitChanges, Sampled, SequenceStep
+from headrace_engine.core.row_fields import LogitChanges
+from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.native import Batch, Shape
 from headrace_engine.native import Sequence as SequenceStruct
 from headrace_engine.sampling_params import SamplingParams

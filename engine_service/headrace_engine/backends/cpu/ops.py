@@ -2,40 +2,23 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headrace_engine.backends.cpu.adapters import CpuAdapters
 from headrace_engine.backends.cpu.offsets import Activation, Offsets, RecordedOp
-from headrace_engine.models.decoder import Batch
+from headrace_engine.backends.cpu.products import Projection, RecordedProducts, Vector
 from headrace_engine.models.experts import Expert, Shared
+from headrace_engine.models.ops import Batch
 from headrace_engine.models.rope.tables import PositionTables
 from headrace_engine.models.spec import DecoderSpec, QkNorm
-from headrace_engine.native import (
-    NO_VALUE,
-    Activations,
-    ExpertWeights,
-    Gate,
-    LowRank,
-    PackedMatrix,
-    Product,
-    Program,
-    Rows,
-)
-
-Vector = NDArray[np.float32]
-Projection = tuple[PackedMatrix, Vector | None]
-
-_MAX_PRODUCTS = 3
-"""Maximum number of products of one x in an op."""
+from headrace_engine.native import NO_VALUE, Activations, Gate, PackedMatrix, Program, Rows
 
 
 class RecordingOps:
-    """Implements models.decoder.Ops over activations that have no offset yet; `prepare` returns None.
+    """Implements models.ops.Ops over activations that have no offset yet; `prepare` returns None.
 
     Args:
         spec: the decoder, with the size of padded heads.
@@ -65,8 +48,7 @@ class RecordingOps:
         self._spec = spec
         self._filled = filled
         self._positions = positions
-        self._activations = activations
-        self._adapters = adapters
+        self._products = RecordedProducts(self.recorded, spec, activations, adapters)
 
     def prepare(self, batch: Batch) -> None:
         """See Ops. The batch comes with each run."""
@@ -120,24 +102,14 @@ class RecordingOps:
         return out
 
     def linears(self, x: Activation, projections: Sequence[Projection]) -> list[Activation]:
-        """See Ops. Records ops of up to _MAX_PRODUCTS products."""
-        outs: list[Activation] = []
-        for first in range(0, len(projections), _MAX_PRODUCTS):
-            outs += self._multiply(x, projections[first : first + _MAX_PRODUCTS])
-        return outs
+        """See Ops."""
+        return self._products.linears(x, projections)
 
     def adapted(
         self, x: Activation, outs: Sequence[Activation], names: Sequence[str], batch: None
     ) -> Sequence[Activation]:
-        """See Ops. Records ops of up to _MAX_PRODUCTS products."""
-        adapters = self._adapters
-        if adapters is None:
-            return outs
-        changed: list[Activation] = []
-        for first in range(0, len(outs), _MAX_PRODUCTS):
-            some = slice(first, first + _MAX_PRODUCTS)
-            changed += self._adapt(x, outs[some], [adapters.table(name) for name in names[some]], adapters.rank)
-        return changed
+        """See Ops."""
+        return self._products.adapted(x, outs, names)
 
     def append_kv(
         self, layer: int, q: Activation, k: Activation, v: Activation, batch: None, norms: tuple[Vector, Vector] | None
@@ -203,31 +175,7 @@ class RecordingOps:
         shared: Shared[Activation] | None,
     ) -> Activation:
         """See Ops."""
-        out, spec = Activation(x.width, x.rows), self._spec.experts
-        assert spec is not None
-        added, score = (None, None) if shared is None else (shared.out, shared.score)
-        read = [each for each in (x, scores, added, score) if each is not None]
-        weights = [
-            ExpertWeights(each.gate, each.up, each.down, each.gate_bias, each.up_bias, each.down_bias)
-            for each in experts
-        ]
-
-        def record(program: Program, offsets: Offsets) -> None:
-            program.experts(
-                weights,
-                offsets[x],
-                offsets[scores],
-                offsets[out],
-                spec.used,
-                normalised=spec.normalised,
-                activation=Gate[self._spec.gate],
-                activations=self._activations,
-                shared=NO_VALUE if added is None else offsets[added],
-                score=NO_VALUE if score is None else offsets[score],
-            )
-
-        self.recorded.append(RecordedOp(tuple(read), (out,), record))
-        return out
+        return self._products.experts(x, scores, experts, shared)
 
     def scaled(self, x: Activation, scale: float, soft_cap: float) -> Activation:
         """See Ops."""
@@ -267,30 +215,3 @@ class RecordingOps:
             program.sample(offsets[logits])
 
         self.recorded.append(RecordedOp((logits, self.states, self.selected), (), record))
-
-    def _adapt(
-        self, x: Activation, outs: Sequence[Activation], tables: Sequence[ctypes.Array[LowRank]], rank: int
-    ) -> list[Activation]:
-        hidden = Activation(len(outs) * rank)
-        results = [Activation(out.width) for out in outs]
-
-        def record(program: Program, offsets: Offsets) -> None:
-            # Rows without an adapter are not written.
-            assert all(offsets[out].offset == offsets[each].offset for out, each in zip(outs, results, strict=True))
-            program.adapt(
-                offsets[x], offsets[hidden], list(zip(tables, (offsets[out] for out in outs), strict=True)), rank
-            )
-
-        self.recorded.append(RecordedOp((x, *outs), (*results, hidden), record, tuple(zip(results, outs, strict=True))))
-        return results
-
-    def _multiply(self, x: Activation, projections: Sequence[Projection]) -> list[Activation]:
-        outs = [Activation(weight.matrix.outputs, x.rows) for weight, _ in projections]
-
-        def record(program: Program, offsets: Offsets) -> None:
-            pairs = zip(projections, outs, strict=True)
-            products = [Product(weight, offsets[out], bias) for (weight, bias), out in pairs]
-            program.linear(offsets[x], products, self._activations)
-
-        self.recorded.append(RecordedOp((x,), tuple(outs), record))
-        return outs

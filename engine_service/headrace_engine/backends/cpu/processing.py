@@ -13,7 +13,8 @@ from headrace_engine.backends.cpu.batch import CpuBatch
 from headrace_engine.backends.cpu.prompt_logprobs import rows_at_once, small_shape
 from headrace_engine.backends.extra_outputs import forced_step
 from headrace_engine.backends.processors import Process, is_cut, is_processed, run_processes
-from headrace_engine.core.runner import LogitChanges, Sampled, SequenceStep
+from headrace_engine.core.row_fields import LogitChanges
+from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.native import Cpu, Memory, Program, Rows, Shape, Value
 from headrace_engine.sampling_params import SamplingParams
 

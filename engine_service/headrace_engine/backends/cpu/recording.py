@@ -11,7 +11,8 @@ from headrace_engine.backends.cpu.offsets import plan_offsets
 from headrace_engine.backends.cpu.ops import RecordingOps
 from headrace_engine.backends.cpu.weights.rows import padded_head_dim
 from headrace_engine.ipc.plans import CorePlan
-from headrace_engine.models.decoder import Batch, Decoder
+from headrace_engine.models.decoder import Decoder
+from headrace_engine.models.ops import Batch
 from headrace_engine.models.rope.tables import PositionTables
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.native import Activations, Cpu, Kv, Program, Rows, Shape, Value

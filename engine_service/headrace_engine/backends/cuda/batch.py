@@ -17,7 +17,7 @@ from headrace_engine.backends.cuda.device.tables import UNIT, BlockTables
 from headrace_engine.backends.torch import batch as torch_batches
 from headrace_engine.backends.torch.attention import blocks_per_tile
 from headrace_engine.backends.torch.batch import TorchBatch
-from headrace_engine.models.decoder import Batch
+from headrace_engine.models.ops import Batch
 
 NOTHING_SAMPLED: Mapping[int, int] = {}
 """Sources of a step whose ids are all known on the host."""

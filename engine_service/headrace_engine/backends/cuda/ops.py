@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from headrace_engine.backends.cuda.attention import Attention
 from headrace_engine.backends.cuda.batch import CudaBatch, StepStaging
 from headrace_engine.backends.cuda.device.device import Device
 from headrace_engine.backends.cuda.device.flash import FlashPrefill
@@ -17,25 +18,17 @@ from headrace_engine.backends.cuda.weights.quantized import QuantizedProducts, Q
 from headrace_engine.backends.cuda.weights.together import Weight, together
 from headrace_engine.backends.torch.adapters import TorchAdapters
 from headrace_engine.backends.torch.experts import shared_part
-from headrace_engine.backends.torch.ops import head_normed, scaled
+from headrace_engine.backends.torch.ops import scaled
 from headrace_engine.backends.torch.rope import Positions
-from headrace_engine.models.decoder import Batch
 from headrace_engine.models.experts import Expert, Shared
-from headrace_engine.models.spec import DecoderSpec, QkNorm
+from headrace_engine.models.ops import Batch
+from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.native import Dtype, Gate
-from headrace_engine.native.abi import (
-    AppendKv,
-    DecodeAttention,
-    GatedRows,
-    GatherRows,
-    LayerNormRows,
-    PrefillAttention,
-    RmsNorm,
-)
+from headrace_engine.native.abi import GatedRows, GatherRows, LayerNormRows, RmsNorm
 
 
 class CudaOps:
-    """Implements models.decoder.Ops over bfloat16 tensors on a device.
+    """Implements models.ops.Ops over bfloat16 tensors on a device.
 
     A tensor may be dropped once a kernel that uses it is enqueued: torch reuses its memory in stream order.
 
@@ -62,14 +55,10 @@ class CudaOps:
         adapters: TorchAdapters | None = None,
     ) -> None:
         self._spec = spec
-        self._positions = positions
-        self._pool = pool
         self._staging = staging
         self._device = device
         self._products = products
-        arrivals = staging.sequences * spec.num_heads
-        self._arrived = torch.zeros(arrivals, dtype=torch.int32, device=device.torch)
-        self._flash = flash
+        self._attention = Attention(spec, positions, pool, staging, device, flash)
         self._adapters = adapters
         self._mixtures = None if spec.experts is None else Mixtures(spec.experts, self.gated)
 
@@ -139,51 +128,11 @@ class CudaOps:
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, batch: CudaBatch, norms: tuple[Tensor, Tensor] | None
     ) -> Tensor:
         """See Ops."""
-        if norms is not None and self._spec.qk_norm is QkNorm.WHOLE:
-            q, k = (head_normed(x, weight, self._spec) for x, weight in zip((q, k), norms, strict=True))
-            norms = None
-        rotated = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-        table = self._positions.table(layer)
-        args = AppendKv(
-            q=q.data_ptr(),
-            k=k.data_ptr(),
-            v=v.data_ptr(),
-            q_norm=norms and norms[0].data_ptr(),
-            k_norm=norms and norms[1].data_ptr(),
-            cos=table and table.cos.data_ptr(),
-            sin=table and table.sin.data_ptr(),
-            positions=batch.positions.data_ptr(),
-            slots=batch.slots.data_ptr(),
-            q_out=rotated.data_ptr(),
-            blocks=self._pool.layer(layer),
-            q_stride=q.stride(0),
-            k_stride=k.stride(0),
-            v_stride=v.stride(0),
-            tokens=len(q),
-            heads=self._spec.num_heads,
-            rotary_dim=0 if table is None else self._spec.rotary_dim,
-            eps=self._spec.norm_eps,
-        )
-        self._device.launch("append_kv", args)
-        return self._positions.scale(rotated, batch.positions)
+        return self._attention.append(layer, q, k, v, batch, norms)
 
     def paged_attention(self, layer: int, q: Tensor, batch: CudaBatch, sinks: Tensor | None = None) -> Tensor:
-        """See Ops. Sequences of one row, which come first, take the tasks of decode attention; the rest tiles."""
-        out = torch.empty_like(q)
-        window = self._spec.layers[layer].window or 0
-        if batch.single:
-            self._decode(layer, q, out, batch, sinks)
-        if batch.single == len(batch.stored):
-            return out
-        plain = not self._spec.attention_soft_cap and sinks is None
-        if self._flash is not None and batch.prompts_begin and plain:
-            rows, firsts = slice(batch.single, None), batch.prompt_firsts
-            slots, longest = batch.slots[rows], batch.longest
-            scale = self._spec.score_scale
-            out[rows] = self._flash.attend(layer, q[rows], slots, firsts, longest, window, scale)
-        else:
-            self._prefill(layer, q, out, batch, window, sinks)
-        return out
+        """See Ops."""
+        return self._attention.attend(layer, q, batch, sinks)
 
     def gated(self, gate: Tensor, up: Tensor) -> Tensor:
         """See Ops. Gate and up may be slices of one projection."""
@@ -248,54 +197,3 @@ class CudaOps:
         args.rows, args.hidden = x.shape
         args.dtype = Dtype.BFLOAT16
         self._device.launch("rms_norm", args)
-
-    def _decode(self, layer: int, q: Tensor, out: Tensor, batch: CudaBatch, sinks: Tensor | None) -> None:
-        rows, tasks = batch.single, self._staging.tasks
-        parts = sums = None
-        if tasks.most_parts > 1:
-            shape = (rows, self._spec.num_heads, tasks.most_parts)
-            parts = torch.empty(*shape, self._spec.head_dim, dtype=torch.float32, device=q.device)
-            sums = torch.empty(*shape, 2, dtype=torch.float32, device=q.device)
-        args = DecodeAttention(
-            q=q.data_ptr(),
-            tables=batch.tables.data_ptr(),
-            tasks=batch.tasks.data_ptr(),
-            list=batch.lists[tasks.list_of(layer)].data_ptr(),
-            out=out.data_ptr(),
-            parts=None if parts is None else parts.data_ptr(),
-            part_sums=None if sums is None else sums.data_ptr(),
-            arrived=self._arrived.data_ptr(),
-            sinks=None if sinks is None else sinks.data_ptr(),
-            blocks=self._pool.layer(layer),
-            q_stride=q.stride(0),
-            sequences=rows,
-            heads=self._spec.num_heads,
-            max_blocks=batch.tables.shape[1],
-            most_parts=tasks.most_parts,
-            multiprocessors=self._device.multiprocessors,
-            scale=self._spec.score_scale,
-            soft_cap=self._spec.attention_soft_cap,
-        )
-        self._device.launch("decode_attention", args)
-
-    def _prefill(self, layer: int, q: Tensor, out: Tensor, batch: CudaBatch, window: int, sinks: Tensor | None) -> None:
-        first = batch.single
-        args = PrefillAttention(
-            q=q.data_ptr(),
-            tables=batch.tables.data_ptr(),
-            table_rows=batch.table_rows[first:].data_ptr(),
-            firsts=batch.firsts[first:].data_ptr(),
-            stored=batch.stored[first:].data_ptr(),
-            out=out.data_ptr(),
-            sinks=None if sinks is None else sinks.data_ptr(),
-            blocks=self._pool.layer(layer),
-            q_stride=q.stride(0),
-            sequences=len(batch.stored) - first,
-            longest=batch.longest,
-            heads=self._spec.num_heads,
-            max_blocks=batch.tables.shape[1],
-            window=window,
-            scale=self._spec.score_scale,
-            soft_cap=self._spec.attention_soft_cap,
-        )
-        self._device.launch("prefill_attention", args)

@@ -15,7 +15,8 @@ from headrace_engine.backends.cuda.device.in_flight import DEPTH
 from headrace_engine.backends.cuda.device.staging import Staging
 from headrace_engine.backends.sampling_structs import ROW_BYTES, SamplingStructs
 from headrace_engine.backends.torch.sampling.sampler import sample as sample_rows
-from headrace_engine.core.runner import LogitChanges, Sampled, SequenceStep
+from headrace_engine.core.row_fields import LogitChanges
+from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.native import Dtype
 from headrace_engine.native import Sampled as SampledStruct
 from headrace_engine.native.abi import SampleRows

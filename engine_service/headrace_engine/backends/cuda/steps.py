@@ -24,7 +24,8 @@ from headrace_engine.backends.torch.sampling.sampler import ProcessRow, sample
 from headrace_engine.core.in_flight import FinishedStep, InFlightStep
 from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.errors import Internal
-from headrace_engine.models.decoder import Batch, Decoder
+from headrace_engine.models.decoder import Decoder
+from headrace_engine.models.ops import Batch
 
 
 class StepRunner:

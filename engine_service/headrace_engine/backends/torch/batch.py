@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headrace_engine.models.decoder import Batch, Extent
+from headrace_engine.models.ops import Batch, Extent
 
 QUERY_TILE = 8
 """Number of positions per query tile; see attention.py."""

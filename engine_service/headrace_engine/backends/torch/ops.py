@@ -16,8 +16,8 @@ from headrace_engine.backends.torch.batch import TorchBatch
 from headrace_engine.backends.torch.kv_pool import KvPool
 from headrace_engine.backends.torch.linear import linear
 from headrace_engine.backends.torch.rope import Positions
-from headrace_engine.models.decoder import Batch
 from headrace_engine.models.experts import Expert, Shared
+from headrace_engine.models.ops import Batch
 from headrace_engine.models.spec import DecoderSpec, GateKind, QkNorm
 
 _GATES: Mapping[GateKind, Callable[[Tensor], Tensor]] = {
@@ -28,7 +28,7 @@ _GATES: Mapping[GateKind, Callable[[Tensor], Tensor]] = {
 
 
 class TorchOps:
-    """Implements models.decoder.Ops over torch tensors.
+    """Implements models.ops.Ops over torch tensors.
 
     Args:
         spec: the decoder.

@@ -24,7 +24,8 @@ from headrace_engine.backends.torch.workspace import largest_step, measured_byte
 from headrace_engine.core.runner import Progress, Sampled, SequenceStep
 from headrace_engine.errors import Internal
 from headrace_engine.ipc.plans import AdapterPlan, CorePlan
-from headrace_engine.models.decoder import Batch, Decoder, Extent
+from headrace_engine.models.decoder import Decoder
+from headrace_engine.models.ops import Batch, Extent
 
 
 def make_runner(plan: CorePlan, processes: Mapping[str, Process] = NO_PROCESSES) -> TorchRunner:

@@ -11,7 +11,8 @@ from headrace_engine.backends.torch.attention import KEY_TILE
 from headrace_engine.backends.torch.batch import QUERY_TILE, TILES_AT_ONCE
 from headrace_engine.backends.torch.linear import ROW_TILE
 from headrace_engine.backends.torch.sampling.logits import LOGITS_AT_ONCE
-from headrace_engine.core.runner import PromptIds, SequenceStep
+from headrace_engine.core.row_fields import PromptIds
+from headrace_engine.core.runner import SequenceStep
 from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.sampling_params import SamplingParams

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
-from headrace_engine.core.runner import LogitChanges
+from headrace_engine.core.row_fields import LogitChanges
 from headrace_engine.core.scheduling.logit_rules import BadWords, Penalties, RepeatedNgrams
 from headrace_engine.sampling_params import LogitRules
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headrace_engine.core.runner import MOST_TOP, Processing, PromptIds, SequenceStep
+from headrace_engine.core.row_fields import Processing, PromptIds
+from headrace_engine.core.runner import MOST_TOP, SequenceStep
 from headrace_engine.core.scheduling.beam_search import BeamSearch
 from headrace_engine.core.scheduling.logit_state import LogitState
 from headrace_engine.core.scheduling.sequence import Sequence

@@ -10,7 +10,8 @@ from itertools import islice
 from headrace_proto.pure.faults import is_fault
 
 from headrace_engine.core.link import Link
-from headrace_engine.core.runner import PromptLogprobs, Sampled
+from headrace_engine.core.row_fields import PromptLogprobs
+from headrace_engine.core.runner import Sampled
 from headrace_engine.core.scheduling.beam_search import BeamSearch
 from headrace_engine.core.scheduling.schedule import LaunchedStep, Row, Schedule
 from headrace_engine.core.scheduling.scheduler import Scheduler

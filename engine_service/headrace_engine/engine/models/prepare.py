@@ -22,7 +22,7 @@ from headrace_engine.engine.work.pools import WorkPools
 from headrace_engine.model_types import EffectiveConfig
 from headrace_engine.models.files import ModelFiles
 from headrace_engine.models.key_biases import large_key_biases
-from headrace_engine.models.tokenizer import load_tokenizer
+from headrace_engine.models.tokenizer import TokenizerBundle, load_tokenizer
 from headrace_engine.request_types import ConfigWarning
 
 _log = logging.getLogger(__name__)
@@ -104,9 +104,7 @@ def prepare(
         most, rank = room_for(config, [instead.kept.rank])
     chosen = replace(config, format=files.format, lora_max_num=most, lora_max_rank=rank)
     effective_runtime = effective_config(chosen, options.backend)
-    warnings = tuple(ConfigWarning("config.model_path", text) for text in (*files.warnings, *bundle.warnings))
-    warnings += _kv_warnings(config, files)
-    _log_warnings(config.model_name, warnings)
+    warnings = _warnings(config, files, bundle)
     effective = EffectiveConfig(
         config=effective_runtime,
         architecture=files.spec.architecture,
@@ -121,10 +119,15 @@ def prepare(
     return Prepared(files, processor, effective, formats, not_applied, bundle.holes, adapters, draft)
 
 
-def _log_warnings(model_name: str, warnings: tuple[ConfigWarning, ...]) -> None:
-    for warning in warnings:
-        if (omitted := _lines.spend("model_suspicious", party=model_name)) is not None:
-            _log.warning("model_suspicious: %s: %s, omitted: %d", model_name, warning.message, omitted)
+def _warnings(config: RuntimeConfig, files: ModelFiles, bundle: TokenizerBundle) -> tuple[ConfigWarning, ...]:
+    """Return what is suspicious about the files, and log it."""
+    found = [ConfigWarning("config.model_path", text) for text in (*files.warnings, *bundle.warnings)]
+    if config.kv_cache_mode is KvCacheMode.UINT4 and (text := large_key_biases(files)):
+        found.append(ConfigWarning("config.kv_cache_mode", text))
+    for warning in found:
+        if (omitted := _lines.spend("model_suspicious", party=config.model_name)) is not None:
+            _log.warning("model_suspicious: %s: %s, omitted: %d", config.model_name, warning.message, omitted)
+    return tuple(found)
 
 
 def _read_adapters(config: RuntimeConfig, files: ModelFiles, options: EngineOptions) -> tuple[LoadedAdapter, ...]:
@@ -147,8 +150,3 @@ def _read_kept(
         found.append(read_adapter(adapter, number, files.spec, bounds, ""))
         check_rank(found[-1], instead.kept.rank, "")
     return tuple(found)
-
-
-def _kv_warnings(config: RuntimeConfig, files: ModelFiles) -> tuple[ConfigWarning, ...]:
-    text = large_key_biases(files) if config.kv_cache_mode is KvCacheMode.UINT4 else ""
-    return (ConfigWarning("config.kv_cache_mode", text),) if text else ()

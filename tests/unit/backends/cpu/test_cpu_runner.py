@@ -19,7 +19,8 @@ from headrace_engine.config import (
     KvCacheMode,
     WeightQuant,
 )
-from headrace_engine.core.runner import LogitChanges, SequenceStep
+from headrace_engine.core.row_fields import LogitChanges
+from headrace_engine.core.runner import SequenceStep
 from headrace_engine.core.warmup import largest_steps
 from headrace_engine.environment import ISA_VARIABLE
 from headrace_engine.errors import Internal, InvalidArgument

@@ -10,7 +10,8 @@ import torch
 from headrace_engine.backends.torch import make_runner
 from headrace_engine.backends.torch.parallel.share import Share
 from headrace_engine.config import ComputeDtype, KvCacheMode, TensorParallelMode
-from headrace_engine.core.runner import BlockCopies, PromptIds, Sampled, SequenceStep
+from headrace_engine.core.row_fields import PromptIds
+from headrace_engine.core.runner import BlockCopies, Sampled, SequenceStep
 from headrace_engine.sampling_params import SamplingParams
 from support.backends.ranks import Ranks
 from support.backends.runners import plan_for, ready

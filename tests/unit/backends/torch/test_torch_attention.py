@@ -9,7 +9,7 @@ import torch
 from headrace_engine.backends.torch.attention import KEY_TILE, Scores, blocks_per_tile, paged_attention
 from headrace_engine.backends.torch.batch import QUERY_TILE, prepare
 from headrace_engine.backends.torch.kv_pool import Numbers
-from headrace_engine.models.decoder import Batch, Extent
+from headrace_engine.models.ops import Batch, Extent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from headrace_engine.backends.cuda.device.buckets import bucket_of, bucket_sizes
 from headrace_engine.backends.cuda.device.device import Device, Graph
-from headrace_engine.models.decoder import Batch, Extent
+from headrace_engine.models.ops import Batch, Extent
 
 
 class DecodeGraphs:

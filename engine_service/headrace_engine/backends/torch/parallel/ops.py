@@ -15,8 +15,9 @@ from headrace_engine.backends.torch.ops import TorchOps, head_normed
 from headrace_engine.backends.torch.parallel.group import Group
 from headrace_engine.backends.torch.parallel.share import InputPart, OutputPart, Weight
 from headrace_engine.backends.torch.rope import Positions
-from headrace_engine.models.decoder import Batch, Decoder
+from headrace_engine.models.decoder import Decoder
 from headrace_engine.models.experts import Expert, Shared
+from headrace_engine.models.ops import Batch
 from headrace_engine.models.spec import DecoderSpec, QkNorm
 
 

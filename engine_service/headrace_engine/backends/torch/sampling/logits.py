@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headrace_engine.core.runner import LogitChanges, SequenceStep
+from headrace_engine.core.row_fields import LogitChanges
+from headrace_engine.core.runner import SequenceStep
 from headrace_engine.sampling_params import SamplingParams
 
 CUT = -math.inf

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from headrace_engine.backends.processors import Process, run_process, wrong_logit
 from headrace_engine.backends.torch.sampling.logits import CUT
-from headrace_engine.core.runner import Processing
+from headrace_engine.core.row_fields import Processing
 
 Kernel = Callable[[Tensor, Tensor, Tensor], None]
 """Enqueue a change of a row of logits, float32 [vocab], in place, given int32 ids and float32 arguments."""

@@ -21,7 +21,8 @@ from headrace_engine.backends.torch.sampling.logits import (
     token_logprobs,
 )
 from headrace_engine.backends.torch.sampling.philox import philox, seed_key, uniform
-from headrace_engine.core.runner import Processing, Sampled, SequenceStep
+from headrace_engine.core.row_fields import Processing
+from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.sampling_params import SamplingParams
 
 ProcessRow = Callable[[Tensor, Processing], str]
