@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds the images, runs tests/compose with the Docker engine that answers, and tells what each part took. Where no
+# Builds the images, runs tests/compose with the Docker engine that answers, and says what each part took. Where no
 # engine answers, DOCKER_START says what then:
 #   1       start one for the time of the tests (root, Debian)
 #   never   skip the tests
 #   unset   skip the tests, which in CI counts as a failure where an engine could be started
-# Where none can be started the tests are skipped, and the reason is told. One that could be started and does not come up
+# Where none can be started the tests are skipped, and the reason is printed. One that could be started and does not come up
 # is a failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the parts of the test suite one after the other and tells what each took. Usage: timed_parts.sh PART…
+# Runs the parts of the test suite one after the other and says what each took. Usage: timed_parts.sh PART…
 set -uo pipefail
 cd "$(dirname "$0")/.."
 failed=""

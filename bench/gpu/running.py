@@ -149,7 +149,7 @@ class Check:
         ending, output = _run(step.command(self.device), min(step.limit, left))
         found = _figures(output)
         if ending == "passed" and not found:
-            ending, output = "failed", f"it told nothing:\n{output}"
+            ending, output = "failed", f"it ended without figures:\n{output}"
         error = "" if ending == "passed" else output[-_ERROR_CHARS:].strip()
         return Outcome(step.name, ending, round(time.monotonic() - began, 1), found, error, code=self._code, date=date)
 

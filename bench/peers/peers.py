@@ -51,7 +51,7 @@ class Peers:
         names = [
             name for name, path in (("llama.cpp", self.llama_server), ("OpenVINO GenAI", self.openvino)) if not path
         ]
-        return f"without {' and '.join(names)}, which bench/peers/README.md tells how to install" if names else ""
+        return f"without {' and '.join(names)}, which are installed as bench/peers/README.md says" if names else ""
 
     def of(self, model: str) -> Iterator[tuple[str, AbstractContextManager[Contestant]]]:
         """Return each peer's available formats of a model, and functions that start them."""

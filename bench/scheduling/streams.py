@@ -3,8 +3,8 @@
     make bench-streams        or       python -m bench.scheduling.streams [--seconds 8] [--no-write]
 
 An engine with SmolLM2 as its own process answers 16 requests without end; health is asked all along. Meanwhile another
-process sends prompts of 1 MB, two a second: far too long for the model, which only tokenising them tells. Then, of 16
-requests, none, one and all are guided. Writes a section of results/scheduling.md.
+process sends prompts of 1 MB, two a second: far too long for the model, which shows only once they are tokenised. Then,
+of 16 requests, none, one and all are guided. Writes a section of results/scheduling.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// What core_sim tells tests besides results.
+// Counts of core_sim, for tests.
 #include "core.h"
 #include "sim/block.h"
 

@@ -1,4 +1,4 @@
-"""What the client keeps of a sequence, so that another engine can continue it."""
+"""The ids and state of a sequence that the client keeps, so that another engine can continue it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What backends have in common of adapters."""
+"""Adapters, as far as backends have them in common."""
 
 from __future__ import annotations
 

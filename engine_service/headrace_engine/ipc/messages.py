@@ -46,7 +46,7 @@ class CoreReady(RunnerSizes):
     """The core is warmed up: every choice left to it, every size, and `Runner.idle_processors`.
 
     Attributes:
-        max_batch, max_prefill_tokens: those of the plan, with the defaults of the device; 0: not told.
+        max_batch, max_prefill_tokens: those of the plan, with the defaults of the device; 0: not reported.
         lost_adapters: adapters of the plan that could not be loaded, by number, and why.
     """
 

@@ -40,7 +40,7 @@ class JoinRanks:
 
 @dataclass(frozen=True, slots=True)
 class RankSizes(RunnerSizes):
-    """What the rank's share takes of its device."""
+    """Sizes of the rank's share of the model, on its device."""
 
 
 @dataclass(frozen=True, slots=True)

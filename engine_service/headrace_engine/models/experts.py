@@ -34,7 +34,7 @@ class Expert(Generic[Tensor]):
 
 @dataclass(frozen=True, slots=True)
 class Shared(Generic[Tensor]):
-    """What the expert of all tokens adds.
+    """The output of the expert of all tokens.
 
     Attributes:
         out: its outputs, [rows, hidden].

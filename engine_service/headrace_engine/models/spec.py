@@ -85,7 +85,7 @@ class GateKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LayerSpec:
-    """What differs from layer to layer.
+    """Properties that differ from layer to layer.
 
     Attributes:
         window: maximum number of positions that a token attends to, itself included; None: all.

@@ -158,7 +158,7 @@ def _serve_all(core: Core, runner: Runner) -> None:
     except LinkClosed:
         if not runner.lost:
             raise
-        _log.error("core_failed: %s", runner.lost)  # The front half was told.
+        _log.error("core_failed: %s", runner.lost)  # The front half has it already.
 
 
 def _report(link: PingedLink, error: BaseException) -> None:

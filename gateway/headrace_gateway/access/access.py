@@ -46,7 +46,7 @@ Metadata = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What an owner uses, and its limits by name."""
+    """Use by one owner, and its limits by name."""
 
     owner: str
     use: Use
@@ -135,8 +135,8 @@ class Access:
     def starting_several(self, count: int) -> Iterator[None]:
         """Have the current caller start several requests, one after another, within a block.
 
-        Those of a minute are counted now. Engines are told with each start how many follow, and so refuse the first one
-        where there is no room for all.
+        Those of a minute are counted now. Each start says to engines how many follow, so that they refuse the first one
+        where there is not room for all.
 
         Raises:
             CallError: RATE_LIMITED.

@@ -35,7 +35,7 @@ class KeyFileError(ValueError):
 
 @dataclass(frozen=True)
 class ApiKey:
-    """What a key allows.
+    """A key, and what it allows.
 
     Attributes:
         name: of the key, in logs and metrics.

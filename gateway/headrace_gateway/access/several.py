@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Left:
-    """What is left to start of one call.
+    """The requests of one call that have yet to start.
 
     Attributes:
         owner: whose requests they are.

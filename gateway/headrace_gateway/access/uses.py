@@ -1,4 +1,4 @@
-"""What owners use of the engines: as last reported, plus the requests placed since."""
+"""Use of the engines by owner: as last reported, plus the requests placed since."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TRAVEL_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What an owner uses of several engines.
+    """Use of several engines by one owner.
 
     Attributes:
         requests: requests that have not ended.
@@ -37,7 +37,7 @@ class Use:
 
 
 class _OfEngine:
-    """What owners use of one engine, while the gateway's session with it stands."""
+    """Use of one engine by owner, while the gateway's session with it stands."""
 
     def __init__(self) -> None:
         self._reported: dict[str, OwnerUsage] = {}
@@ -79,7 +79,7 @@ class _OfEngine:
 
 
 class OwnerUses:
-    """What each owner uses of each engine.
+    """Use of each engine by owner.
 
     Args:
         charge: called with an owner and the tokens that it has used since the last report.
@@ -100,7 +100,7 @@ class OwnerUses:
         self._counted: QuietNames[str] = QuietNames(_REMEMBERED)
 
     def begin(self, engine: str) -> None:
-        """Forget what an engine reported: its next session tells all anew, with tokens from 0 on."""
+        """Forget what an engine reported: its next session reports everything anew, with tokens from 0 on."""
         self._of(engine).begin()
 
     def leave(self, engine: str) -> None:

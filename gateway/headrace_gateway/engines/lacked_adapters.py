@@ -14,7 +14,7 @@ _MOST = 1024
 
 
 class LackedAdapters:
-    """What one engine lacks, by model and name, as it said itself.
+    """The adapters that one engine lacks, by model and name, as it said itself.
 
     Args:
         clock: seconds.

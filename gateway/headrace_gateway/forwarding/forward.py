@@ -58,7 +58,7 @@ class Forward:
 
     @property
     def metadata(self) -> Metadata:
-        """What is sent to engines beside the message."""
+        """Metadata that is sent to engines beside the message."""
         return (*(((tracing.HEADER, self._trace),) if self._trace else ()), *self._own)
 
     @contextmanager

@@ -22,7 +22,7 @@ Metadata = tuple[tuple[str, str | bytes], ...]
 
 
 class OwedReleases:
-    """What clients released on lost engines. Each engine's are sent by a task, which waits until it is reached."""
+    """Releases by clients for lost engines. Each engine's are sent by a task, which waits until it is reached."""
 
     def __init__(self) -> None:
         self._owed: dict[str, OrderedDict[tuple[str, str], Metadata]] = {}

@@ -16,7 +16,7 @@ ALLOWANCE = 2
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a request wants of its engine; the attributes are the arguments of `Router.place`."""
+    """Properties that a request needs of its engine; the attributes are the arguments of `Router.place`."""
 
     model_name: str
     key: str

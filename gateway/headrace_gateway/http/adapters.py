@@ -82,7 +82,7 @@ class Adapters:
             try:
                 listed = await self._client.list_models()
             except HeadraceError:
-                return  # The start tells what is wrong.
+                return  # The start says what is wrong.
             self._models = frozenset(one.model_name for one in listed)
             running = {one.model_name for one in listed if one.state is ModelState.RUNNING}
             adapters: dict[str, list[str]] = {}

@@ -66,7 +66,7 @@ class Clients:
 
     @property
     def adapters(self) -> Adapters:
-        """What names of models mean for the current caller."""
+        """The models and adapters that names mean for the current caller."""
         return self._of_caller().adapters
 
     @property

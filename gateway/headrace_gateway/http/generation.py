@@ -22,7 +22,7 @@ _CUT_SHORT = frozenset({FinishReason.INTERRUPTED, FinishReason.DRAINED, FinishRe
 
 @dataclass
 class Text:
-    """What was generated of one sequence.
+    """The text of one sequence so far, and how it ended.
 
     Attributes:
         parts: pieces of its text.

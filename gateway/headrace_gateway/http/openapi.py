@@ -19,7 +19,7 @@ _REF = "#/components/schemas/{name}"
 
 @dataclass(frozen=True)
 class Operation:
-    """What a route does.
+    """A route, and what it does.
 
     Attributes:
         path: its path.

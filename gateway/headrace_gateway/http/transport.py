@@ -173,7 +173,7 @@ class OwnCall:
 
 
 class LocalContext:
-    """What servicers use of gRPC's context.
+    """The part of gRPC's context that servicers use.
 
     Args:
         caller: who calls.

@@ -1,4 +1,4 @@
-"""What waits for a client on one channel of its session."""
+"""Rows that wait for a client on one channel of its session."""
 
 from __future__ import annotations
 

@@ -137,11 +137,11 @@ def _run(options: argparse.Namespace, plan: Plan, vocabulary: int) -> tuple[Load
         async with AsyncClient(options.address, **options.security, retry=RetryPolicy(retry_overload=False)) as client:
             load = Load(client, plan, vocabulary)
             loads.append(load)
-            telling = asyncio.create_task(_tell(load))
+            notes = asyncio.create_task(_note_progress(load))
             try:
                 await load.run()
             finally:
-                telling.cancel()
+                notes.cancel()
 
     note(f"{plan.model}: {_in_words(plan)}, seed {plan.seed}")
     try:
@@ -155,7 +155,7 @@ def _run(options: argparse.Namespace, plan: Plan, vocabulary: int) -> tuple[Load
     return loads[0], False
 
 
-async def _tell(load: Load) -> None:
+async def _note_progress(load: Load) -> None:
     """Print now and then how far the load is."""
     while True:
         await asyncio.sleep(_NOTE_SECONDS)

@@ -23,7 +23,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Figures:
-    """What the users of a service felt.
+    """Results of a load, as the users of a service felt it.
 
     Attributes:
         seconds: from the first start to the last end.

@@ -20,7 +20,7 @@ _PAUSE = 1.0
 
 @dataclass(frozen=True)
 class Plan:
-    """What to ask for.
+    """A load: which requests to send, and when.
 
     Attributes:
         model: name of a running model.
@@ -52,7 +52,7 @@ class Plan:
 
 @dataclass
 class Felt:
-    """What one request felt. Times are seconds since the start of the load.
+    """Times of one request, as its caller saw them. Times are seconds since the start of the load.
 
     Attributes:
         begun: when it was started.

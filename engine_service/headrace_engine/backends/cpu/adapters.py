@@ -22,7 +22,7 @@ from headrace_engine.native import LowRank
 
 @dataclass(frozen=True, slots=True)
 class _Matrix:
-    """What all adapters add to one matrix.
+    """The factors of all adapters for one matrix.
 
     Attributes:
         a: [adapters, rank, inputs].

@@ -1,4 +1,4 @@
-"""What the cuda backend computes, and whether this machine lets it."""
+"""Checks of what the cuda backend needs: of the plan, of the model, and of this machine."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Container:
         return crc
 
     def header(self) -> bytes:
-        """Return the header, with blanks up to the room for it."""
+        """Return the header, with blanks up to its reserved size."""
         header = json.dumps(self._entries).encode()
         assert len(header) <= self._header_bytes
         return header.ljust(self._header_bytes)

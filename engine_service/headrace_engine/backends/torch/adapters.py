@@ -19,7 +19,7 @@ from headrace_engine.models.weights import read_tensor
 
 @dataclass(frozen=True, slots=True)
 class _Matrix:
-    """What all adapters add to one matrix, with zeros beyond the rank of each.
+    """The factors of all adapters for one matrix, with zeros beyond the rank of each.
 
     Attributes:
         a: [adapters, rank, inputs].

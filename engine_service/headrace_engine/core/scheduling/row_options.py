@@ -1,4 +1,4 @@
-"""What requests ask of a row beyond plain sampling: rules, grammars, processors, and reports of the prompt."""
+"""Options of a row beyond plain sampling: rules, grammars, processors, and reports of the prompt."""
 
 from __future__ import annotations
 

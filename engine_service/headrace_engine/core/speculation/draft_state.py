@@ -1,4 +1,4 @@
-"""What the draft model has computed of sequences, and of the blocks of its pool."""
+"""State of the draft model: how far sequences are computed, and the contents of the blocks of its pool."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _FIRST = 0
 
 
 class WrittenBlocks:
-    """What the draft model wrote last into each block of its pool: a digest of a sequence's ids up to its end.
+    """Contents of each block of the draft model's pool, as last written: a digest of a sequence's ids up to its end.
 
     Blocks are those of the model's tables, so a sequence that finds its blocks in the prefix cache, or gets them back
     after a preemption, finds what was drafted with them as well. A wrong digest would cost drafts that do not hold.
@@ -35,7 +35,7 @@ class WrittenBlocks:
 
 @dataclass(slots=True)
 class DraftState:
-    """What the draft model has computed of one sequence.
+    """How far the draft model has computed one sequence.
 
     Attributes:
         preemptions: of the sequence, when it was computed: then its blocks were others'.

@@ -173,7 +173,7 @@ def _opens_answer(chat: Chat) -> bool:
 
 
 def _open_final(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The messages with a mark at the end of the last one. A space behind it tells whether the template trims."""
+    """The messages with a mark at the end of the last one. A space behind it shows whether the template trims."""
     *earlier, final = messages
     content = final.get("content")
     if isinstance(content, str):

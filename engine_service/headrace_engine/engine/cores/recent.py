@@ -1,4 +1,4 @@
-"""What the newest requests of a model took, and found in its prefix cache: by this, new ones are forecast."""
+"""Times of a model's newest requests, and their hits in its prefix cache: new ones are forecast by these."""
 
 from __future__ import annotations
 

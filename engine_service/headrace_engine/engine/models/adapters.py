@@ -37,7 +37,7 @@ class LoadedAdapter:
 
 @dataclass(frozen=True, slots=True)
 class KeptAdapters:
-    """What is kept over a restart of the adapters of a model that calls have changed.
+    """The adapters of a model that are kept over a restart, once calls have changed them.
 
     Attributes:
         loaded: instead of those of its config.

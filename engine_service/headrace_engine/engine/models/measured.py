@@ -1,4 +1,4 @@
-"""What is measured of a model, for the engine's metrics."""
+"""Measurements of a model, for the engine's metrics."""
 
 from __future__ import annotations
 

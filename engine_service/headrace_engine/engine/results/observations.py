@@ -1,4 +1,4 @@
-"""What a model's requests and steps took, counted in buckets for the engine's metrics."""
+"""Times and lengths of a model's requests and steps, counted in buckets for the engine's metrics."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OTHER_OWNERS = "(others)"
 
 @dataclass(slots=True)
 class OwnerUse:
-    """What an owner used of a model.
+    """Use of a model by one owner.
 
     Attributes:
         sequences: that have ended.

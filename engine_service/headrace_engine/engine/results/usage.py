@@ -1,4 +1,4 @@
-"""What each owner uses of an engine: requests in progress, bytes, tokens."""
+"""Use of an engine by owner: requests in progress, bytes, tokens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REMEMBERED = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What an owner uses, at one time.
+    """Use by one owner, at one time.
 
     Attributes:
         requests: requests that have not ended.

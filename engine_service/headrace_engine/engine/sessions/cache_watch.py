@@ -14,7 +14,7 @@ _CHANGES_AT_ONCE = 1024
 
 
 class CacheWatch:
-    """What a session has yet to send of all prefix caches. It holds a copy of one only while that is being sent.
+    """Changes of all prefix caches that a session has yet to send. It copies one only while that is being sent.
 
     Args:
         read: returns the cached blocks of each running model, by name.

@@ -20,7 +20,7 @@ KEYS_AT_ONCE = 8192
 
 
 class Watches(NamedTuple):
-    """What a gateway may ask a session for, besides results.
+    """Reports that a gateway may ask a session for, besides results.
 
     Attributes:
         load: changes of the models' load.
@@ -34,7 +34,7 @@ class Watches(NamedTuple):
 
 
 class SessionNews:
-    """What a session has to send of itself and of its engine.
+    """Reports that a session has to send, of itself and of its engine.
 
     Args:
         watches: what sessions of gateways may request besides results.

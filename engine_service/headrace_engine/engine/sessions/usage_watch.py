@@ -1,4 +1,4 @@
-"""What owners use, for gateways that keep the limits of API keys."""
+"""Use by owner, for gateways that keep the limits of API keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of JSON Schema can be enforced where arguments are not written as JSON."""
+"""The keywords of JSON Schema that can be enforced where arguments are not written as JSON."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 
 @dataclass(frozen=True)
 class WantedCalls:
-    """What the grammar of an answer holds it to.
+    """The calls that the grammar of an answer allows.
 
     Attributes:
         calls: format of calls.

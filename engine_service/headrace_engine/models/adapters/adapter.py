@@ -30,7 +30,7 @@ def may_change(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """What an adapter adds to the product of one matrix: scale · x · aᵀ · bᵀ.
+    """The factors of an adapter for one matrix, to whose product it adds scale · x · aᵀ · bᵀ.
 
     Attributes:
         a: [rank, inputs].

@@ -1,4 +1,4 @@
-"""What is measured of an engine's models, as Prometheus' families."""
+"""Measurements of an engine's models, as Prometheus' families."""
 
 from __future__ import annotations
 

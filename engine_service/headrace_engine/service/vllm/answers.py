@@ -24,7 +24,7 @@ _REASONS = {
     FinishReason.NO_TOKEN_LEFT: "stop",
     FinishReason.MAX_LENGTH: "length",
 }
-"""What vLLM calls a reason; the others are "abort"."""
+"""Names of reasons in vLLM; the others are "abort"."""
 
 
 class Answer:

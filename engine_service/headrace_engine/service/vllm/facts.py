@@ -1,4 +1,4 @@
-"""What vLLM's service reports of model, server and load."""
+"""Reports of model, server and load in vLLM's service."""
 
 from __future__ import annotations
 

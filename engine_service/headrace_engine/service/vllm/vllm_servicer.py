@@ -31,7 +31,7 @@ _KEYS_AT_ONCE = 1024
 """Blocks in one batch of events, at most: some 100 KB."""
 
 _LAST_NUMBER = 2**63 - 1
-"""Largest number of a batch of events that a subscriber may have seen: there is room for those to come."""
+"""Largest number of a batch of events that a subscriber may have seen: some are left for those to come."""
 
 _PIECE = 1 << 20
 """Bytes of a tokenizer in one message."""
@@ -154,7 +154,7 @@ class VllmServicer(vllm_engine_pb2_grpc.VllmEngineServicer):
             await asyncio.sleep(0 if watch.pending else _LOOK_SECONDS)
 
     async def FlushCache(self, request: Any, context: Any) -> Any:
-        """Refuse: blocks of the prefix cache go as room is needed."""
+        """Refuse: blocks of the prefix cache are evicted when others need them."""
         raise _lacking("FlushCache")
 
     async def StartProfile(self, request: Any, context: Any) -> Any:

@@ -1,1 +1,1 @@
-"""`/metrics`: what a gateway tells Prometheus."""
+"""`/metrics`: the metrics of a gateway for Prometheus."""

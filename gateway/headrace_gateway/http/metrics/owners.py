@@ -18,7 +18,7 @@ _GAUGES = {
 
 
 class OwnerMetrics(Collector):
-    """What owners use, as Prometheus' families.
+    """Use by owner, as Prometheus' families.
 
     Args:
         access: knows it.

@@ -60,7 +60,7 @@ class JsonCalls:
 
 @dataclass
 class _Object:
-    """What is known of a call."""
+    """A call, as far as it is known."""
 
     name: str | None = None
     id: str | None = None

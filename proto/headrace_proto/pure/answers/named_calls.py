@@ -11,7 +11,7 @@ from headrace_proto.pure.answers.pieces import CallBegin, Steps
 from headrace_proto.pure.answers.reader import Reader
 
 NAME = re.compile(r"[\w.:/-]+")
-"""What a function may be called."""
+"""Names that a function may have."""
 
 _NUMBERED = re.compile(r"(?:functions\.)?(?P<name>[\w./-]+):\d+")
 

@@ -1,4 +1,4 @@
-"""What an answer consists of."""
+"""Pieces of an answer: text, thoughts, and parts of calls."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class BlockTables:
         return len(self._units)
 
     def place(self, tables: Iterable[tuple[Sequence[int], int]]) -> tuple[list[int], list[int]]:
-        """Find or make room for the tables of a step.
+        """Find the rows of the tables of a step, or assign some.
 
         Args:
             tables: each with the number of its entries that the step needs.

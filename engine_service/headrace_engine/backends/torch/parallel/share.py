@@ -58,7 +58,7 @@ Weight = Tensor | OutputPart | InputPart
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one rank holds.
+    """The share of one rank.
 
     Attributes:
         rank: its number.

@@ -1,4 +1,4 @@
-"""What the doctor found, as a table for people and as JSON for programs."""
+"""Findings of the doctor, as a table for people and as JSON for programs."""
 
 from __future__ import annotations
 

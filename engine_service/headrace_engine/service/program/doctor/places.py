@@ -1,4 +1,4 @@
-"""What the command line names: addresses to listen on, and folders."""
+"""Addresses to listen on, and folders, that the command line names."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class QueueReading:
 
     Args:
         queue: the queue.
-        said: counts what was read, and is told how it ended.
+        said: counts what was read, and gets how it ended.
     """
 
     def __init__(self, queue: AsyncResultQueue, said: Text) -> None:
