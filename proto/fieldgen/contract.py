@@ -24,7 +24,7 @@ PROTO = Path(__file__).parents[1]
 TOOLS = Path(sys.executable).parent
 _DURATION = "google.protobuf.Duration"
 _PARTS = {"message_type": 4, "enum_type": 5, "service": 6}
-"""Kinds of items with comments in a file: names and numbers of the fields of FileDescriptorProto that begin their paths."""
+"""Kinds of items with comments in a file: names and numbers of the fields of FileDescriptorProto for their paths."""
 
 _MEMBERS = {"message_type": "field", "enum_type": "value", "service": "method"}
 """Names of the fields of their descriptors that hold members."""

@@ -39,7 +39,7 @@ class ServerInfo:
         instance_id: id of the running instance.
         api_version: version of the contract, such as "1.0".
         build: version and commit of the program.
-        features: supported parts of the contract, such as "session" or "guided".
+        features: supported parts of the contract, such as "session" or "embed".
         start_time: time at which it was started; None if unknown.
         devices: names of the devices; engines only.
         core_epoch: number of core starts, from 1; engines only.
