@@ -237,11 +237,12 @@ class Program:
 
     def close(self) -> None:
         """Free everything. Closing twice is allowed."""
-        self._free()
+        self._free()  # First: until then the program points into what is dropped below.
         self._program = self._pool = None  # Later calls are refused.
         self._retained.clear()
 
     def _record(self, name: str, op: ctypes.Structure, retained: Any = None) -> None:
         function = getattr(self._native.handle, f"core_program_{name}")
         self._native.check(name, function(self._program, op), op)
+        # The library keeps the addresses in `op` and frees none of them: they must stay valid until close().
         self._retained.append(retained)

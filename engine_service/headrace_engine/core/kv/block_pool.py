@@ -87,6 +87,7 @@ class BlockPool:
         """Add a reference to each of these used or cached blocks."""
         for block in blocks:
             if not self._references[block]:
+                # It passes from the pool to block tables with its contents, which stay in the prefix cache.
                 del self._cached_queue(block)[block]
             self._references[block] += 1
 
@@ -149,6 +150,7 @@ class BlockPool:
         block, cached_at = queue.popitem(last=False)
         self._kept.remove(block)
         self._brief.discard(block)
+        # Between two owners: the prefix cache may have the contents copied out before the next one writes.
         self.on_evict(block, cached_at)
         return block
 

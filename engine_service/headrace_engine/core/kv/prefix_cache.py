@@ -176,6 +176,7 @@ class PrefixCache:
         present = self._entries.get(new.key)
         if present is not None and present.holds(new.content, new.parent):
             if present.location >= self._pool.total:
+                # Computed again while its contents were on the host: the new block takes their place.
                 self._free(present.location)
                 self._move(present, new.location)
             return present.serial  # Another sequence computed the same first: its block serves, this one stays private.
@@ -183,6 +184,7 @@ class PrefixCache:
             self.forget(present.location)  # A collision, or a tail without its head: the newer one is of use.
         new.serial = next(self._serials)
         self._entries[new.key] = self._by_location[new.location] = new
+        # The sequence still owns the block: this is for the pool, once the last reference is released.
         self._pool.keep(new.location, brief=new.brief)
         self._note(new, stored=True)
         return new.serial

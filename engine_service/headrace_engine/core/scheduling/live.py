@@ -102,6 +102,7 @@ class LiveSequences:
                 self._end_one(other)
             sequence = first
         self.running.remove(sequence)
+        # Its blocks go to the pool, and full ones stay in the prefix cache: it may find them again when it resumes.
         self._tables.close(sequence)
         if sequence.search is not None:
             self.searches.restore(sequence.search)

@@ -224,6 +224,7 @@ class ResultBudget:
                 reason="RESULTS_FULL",
                 retry_after=delay,
             )
+        # From here on the bytes belong to the logs, the prompt's log and the request, each of which gives its own back.
         log_size = log_bytes(need.tokens, need.options)
         logs = [Reservation(self, tenant, log_size, need.options) for _ in range(need.count)]
         held = Reservation(self, tenant, need.payload)

@@ -75,12 +75,14 @@ class Staging:
 
     def send(self, last: str, rows: int, slot: int) -> None:
         """Enqueue the copy of all arrays before `last`, and of the first rows of `last`, from a slot to the device."""
+        # The slot is the device's from here until its step was waited for: the next step takes the other one.
         array = self.host[slot][last]
         end = self._spans[last][0] + rows * array.nbytes // max(1, len(array))
         self._target[:end].copy_(self._sources[slot][:end], non_blocking=True)
 
     def fetch(self, slot: int) -> None:
         """Enqueue the copy of all arrays from the device to a slot."""
+        # Behind the kernels of the step, so the slot has its results once the device has reached the step's mark.
         self._sources[slot].copy_(self._target, non_blocking=True)
 
 

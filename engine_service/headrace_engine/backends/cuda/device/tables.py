@@ -71,6 +71,7 @@ class BlockTables:
             The row of each table, and the units that are not on the device yet.
         """
         tables = list(tables)
+        # First, so that no table of this step loses its row to another one of it.
         for blocks, _ in tables:
             if id(blocks) in self._held:
                 self._held.move_to_end(id(blocks))
@@ -112,6 +113,8 @@ class BlockTables:
         self._device.launch("copy_blocks", args)
 
     def _hold(self, blocks: Sequence[int]) -> _Held:
+        # A step in flight may still read the row: what overwrites it is enqueued behind that step.
         row = self._free.pop() if self._free else self._held.popitem(last=False)[1].row
+        # Holding the list keeps its id from becoming another one's.
         held = self._held[id(blocks)] = _Held(blocks, row)
         return held
