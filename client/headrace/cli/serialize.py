@@ -52,7 +52,7 @@ class Shown:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._told: dict[str, str] = {}
+        self._printed: dict[str, str] = {}
         self._status = status(name)
 
     def __enter__(self) -> Shown:
@@ -70,8 +70,8 @@ class Shown:
             return
         phase = str(step.progress.phase)
         if self._status is not None:
-            self._told[step.engine] = f"{step.engine}  {in_words(step.progress)}"
-            self._status.update("  ".join([self._name, *self._told.values()]))
-        elif self._told.get(step.engine) != phase:
-            self._told[step.engine] = phase
+            self._printed[step.engine] = f"{step.engine}  {in_words(step.progress)}"
+            self._status.update("  ".join([self._name, *self._printed.values()]))
+        elif self._printed.get(step.engine) != phase:
+            self._printed[step.engine] = phase
             note(f"{self._name}  {step.engine}  {phase.lower().replace('_', ' ')}")

@@ -50,7 +50,7 @@ def check_adapter(adapter: Adapter, prefix: str) -> None:
         raise InvalidArgument.field(f"{prefix}path", "is not set: give a directory that PEFT wrote, or a GGUF file")
 
 
-def room_for(config: RuntimeConfig, ranks: Collection[int]) -> tuple[int, int]:
+def adapter_capacity(config: RuntimeConfig, ranks: Collection[int]) -> tuple[int, int]:
     """Return how many adapters may be loaded at once, and their largest rank.
 
     Args:

@@ -108,13 +108,13 @@ class AdapterVerbs:
         async with self._turn:
             model = self._model
             spec = self._prepared("LoadAdapter").files.spec
-            model.adapters.check_room()
+            model.adapters.check_capacity()
             found = await self._pools.on_files(adapter.path, read_adapter, adapter, 0, spec, options, "")
             self._prepared("LoadAdapter")  # It may have been stopped or started in the meantime.
             check_rank(found, model.adapters.rank, "")
             if model.adapters.known(found):
                 return self._view(model.adapters.find(found.name))
-            number, unloaded = model.adapters.make_room(self._uses)
+            number, unloaded = model.adapters.free_number(self._uses)
             found = replace(found, plan=replace(found.plan, number=number))
             try:
                 if model.state is ModelState.RUNNING:

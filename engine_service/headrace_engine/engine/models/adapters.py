@@ -142,7 +142,7 @@ class Adapters:
             raise AlreadyExists(text, reason="LORA_EXISTS", metadata={"model_name": self._model_name})
         return found is not None
 
-    def check_room(self) -> None:
+    def check_capacity(self) -> None:
         """Refuse every adapter if the model has no room for any.
 
         Raises:
@@ -152,7 +152,7 @@ class Adapters:
             text = f"= {quoted(self._model_name)} has no room for adapters: install it with lora_max_num"
             raise InvalidArgument.field("model_name", text)
 
-    def make_room(self, used: Callable[[LoadedAdapter], bool]) -> tuple[int, str]:
+    def free_number(self, used: Callable[[LoadedAdapter], bool]) -> tuple[int, str]:
         """Return a free number, and the name of the adapter that was dropped for it, or "".
 
         Args:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from headrace_proto.pure.log_budget import LogBudget
 
 from headrace_engine.config import KvCacheMode, RuntimeConfig
-from headrace_engine.engine.config.adapter_fields import room_for
+from headrace_engine.engine.config.adapter_fields import adapter_capacity
 from headrace_engine.engine.config.generation import filled
 from headrace_engine.engine.config.model_defaults import check_default_ids, model_defaults
 from headrace_engine.engine.config.options import EngineOptions
@@ -98,10 +98,10 @@ def prepare(
     check_default_ids(defaults, files.spec.vocab_size, bundle.holes)
     if instead is None:
         adapters = _read_adapters(config, files, options)
-        most, rank = room_for(config, [each.plan.rank for each in adapters])
+        most, rank = adapter_capacity(config, [each.plan.rank for each in adapters])
     else:
         adapters = _read_kept(config, files, options, instead)
-        most, rank = room_for(config, [instead.kept.rank])
+        most, rank = adapter_capacity(config, [instead.kept.rank])
     chosen = replace(config, format=files.format, lora_max_num=most, lora_max_rank=rank)
     effective_runtime = effective_config(chosen, options.backend)
     warnings = _warnings(config, files, bundle)

@@ -58,22 +58,22 @@ class _Followed:
     def __init__(self, name: str, blocks: CachedBlocks) -> None:
         self.blocks = blocks
         self._name = name
-        self._told = -1
+        self._sent = -1
         self._waiting: deque[CacheEvent] = deque()
 
     @property
     def behind(self) -> bool:
         """True if there is something to send."""
-        return bool(self._waiting) or self._told != self.blocks.next
+        return bool(self._waiting) or self._sent != self.blocks.next
 
     def take(self, keys: int) -> CacheEvent:
         """Return the next event, with at most so many keys."""
-        if self._told < self.blocks.first:
-            self._told = self.blocks.next
+        if self._sent < self.blocks.first:
+            self._sent = self.blocks.next
             self._waiting = deque([CacheEvent(self._name, None, []), *map(self._event, self.blocks.whole())])
         elif not self._waiting:
-            changes = self.blocks.since(self._told, _CHANGES_AT_ONCE)
-            self._told += len(changes)
+            changes = self.blocks.since(self._sent, _CHANGES_AT_ONCE)
+            self._sent += len(changes)
             self._waiting.extend(map(self._event, changes))
         event = self._waiting.popleft()
         if len(event.keys) <= keys:

@@ -43,7 +43,7 @@ class Answer:
         self._prompt, self._streams, self._stop_ids = prompt, streams, stop_token_ids
         self._sequences: dict[int, wire.GenerateComplete] = {}
         self._input: wire.InputLogProbs | None = None
-        self._input_told: set[int] = set()
+        self._input_sent: set[int] = set()
         if asks_prompt:
             self._input = wire.InputLogProbs(token_ids=prompt[:1])
             self._input.token_logprobs.add()
@@ -71,8 +71,8 @@ class Answer:
         )
         if elements.token_logprobs is not None:
             _add_logprobs(chunk.output_logprobs, elements)
-        if self._input is not None and whole.index not in self._input_told:
-            self._input_told.add(whole.index)
+        if self._input is not None and whole.index not in self._input_sent:
+            self._input_sent.add(whole.index)
             chunk.input_logprobs.CopyFrom(self._input)
         return chunk
 

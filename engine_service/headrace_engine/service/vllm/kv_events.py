@@ -67,8 +67,8 @@ class KvEvents:
     def __init__(self, blocks: PromptBlocks, first: int) -> None:
         self._blocks, self._next = blocks, first
         self._learned = 0
-        self._untold: dict[tuple[bytes, bool], bytes] = {}
-        self._told: set[tuple[bytes, bool]] = set()
+        self._unsent: dict[tuple[bytes, bool], bytes] = {}
+        self._sent: set[tuple[bytes, bool]] = set()
 
     def batch(self, events: Sequence[CacheEvent]) -> Any:
         """Return a batch of what is to be reported after these events of the cache; None: nothing."""
@@ -77,7 +77,7 @@ class KvEvents:
             self._apply(event, batch)
         for key in self._blocks.since(self._learned):
             for host in (False, True):
-                parent = self._untold.get((key, host))
+                parent = self._unsent.get((key, host))
                 if parent is not None:
                     self._store(key, parent, host, batch)
         self._learned = self._blocks.learned
@@ -88,8 +88,8 @@ class KvEvents:
 
     def _apply(self, event: CacheEvent, batch: Any) -> None:
         if event.stored is None:
-            self._untold.clear()
-            self._told.clear()
+            self._unsent.clear()
+            self._sent.clear()
             batch.events.add().cleared.SetInParent()
         elif event.stored:
             parent = event.parent
@@ -101,26 +101,26 @@ class KvEvents:
 
     def _store(self, key: bytes, parent: bytes, host: bool, batch: Any) -> None:
         ids = self._blocks.of(key)
-        if ids is None or (parent and not self._tells(parent)):
-            self._untold[key, host] = parent
+        if ids is None or (parent and not self._has_sent(parent)):
+            self._unsent[key, host] = parent
             return
-        self._untold.pop((key, host), None)
-        self._told.add((key, host))
+        self._unsent.pop((key, host), None)
+        self._sent.add((key, host))
         stored = batch.events.add().stored
         stored.tier = _tier(host)
         if parent:
             stored.parent_block_hash = _hash(parent)
         stored.blocks.add(block_hash=_hash(key), token_ids=ids, block_size=len(ids), cache_level=int(host))
 
-    def _tells(self, key: bytes) -> bool:
-        return (key, False) in self._told or (key, True) in self._told
+    def _has_sent(self, key: bytes) -> bool:
+        return (key, False) in self._sent or (key, True) in self._sent
 
     def _remove(self, event: CacheEvent, batch: Any) -> None:
         gone = []
         for key in event.keys:
-            self._untold.pop((key, event.host), None)
-            if (key, event.host) in self._told:
-                self._told.remove((key, event.host))
+            self._unsent.pop((key, event.host), None)
+            if (key, event.host) in self._sent:
+                self._sent.remove((key, event.host))
                 gone.append(_hash(key))
         if gone:
             removed = batch.events.add().removed
