@@ -10,9 +10,29 @@ _ADVICE = (
 )
 
 
+class _Own:
+    """The id of this process, asked for once: to ask with every read would take as long as the read.
+
+    Attributes:
+        id: the id.
+    """
+
+    def __init__(self) -> None:
+        self.note()
+        if hasattr(os, "register_at_fork"):  # There are systems without forks.
+            os.register_at_fork(after_in_child=self.note)
+
+    def note(self) -> None:
+        """Ask for it."""
+        self.id = os.getpid()
+
+
+_own = _Own()
+
+
 def current_process() -> int:
     """Return the id of this process, for a later `check_process`."""
-    return os.getpid()
+    return _own.id
 
 
 def check_process(maker: int) -> None:
@@ -21,8 +41,8 @@ def check_process(maker: int) -> None:
     Raises:
         RuntimeError: this process is a fork of the one that made it.
     """
-    if maker != os.getpid():
-        raise RuntimeError(f"this was made in process {maker} and cannot be used in its fork {os.getpid()}. {_ADVICE}")
+    if maker != _own.id:
+        raise RuntimeError(f"this was made in process {maker} and cannot be used in its fork {_own.id}. {_ADVICE}")
 
 
 class ForkGuard:
@@ -39,9 +59,9 @@ class ForkGuard:
             RuntimeError: a process that this one was forked from has used it, so it would hang here.
         """
         if self._user is None:
-            self._user = os.getpid()
-        elif self._user != os.getpid():
+            self._user = _own.id
+        elif self._user != _own.id:
             raise RuntimeError(
-                f"{self._library} was in use in process {self._user} when this process, {os.getpid()}, was forked from "
+                f"{self._library} was in use in process {self._user} when this process, {_own.id}, was forked from "
                 f"it, and would hang here. {_ADVICE}"
             )

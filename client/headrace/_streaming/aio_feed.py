@@ -45,6 +45,8 @@ class AsyncFeed(BaseFeed):
         The rest of a sequence that has ended is fetched regardless of the limit. A cancelled read consumes nothing.
         """
         self._home.enter()
+        if self.reader.flows:
+            return self.take()
         with self.reader.reading():
             deadline = Deadline(self._clock, seconds)
             self._begin()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 from headrace_proto.pure.faults import is_fault
@@ -82,7 +83,7 @@ class AsyncSessionDriver:
 
     def _add(self, feed: AsyncFeed, fallback: Callable[[], None]) -> None:
         subscription = subscription_of(feed, Recovery(self._policy, self._clock), fallback)
-        feed.moved = lambda: self._moved(subscription)
+        feed.moved = partial(self._moved, subscription)
         self._session.add(subscription)
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="headrace-reader")

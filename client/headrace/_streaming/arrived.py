@@ -8,10 +8,10 @@ from headrace_proto.v1 import request_pb2
 
 from headrace import types
 from headrace._streaming.delivered import Delivered
-from headrace._values.convert import merge_elements
+from headrace._values.convert import elements_of
+from headrace._values.details import Details
 from headrace._values.integrity import checksum as checksum_of
 from headrace._values.integrity import columns_fit
-from headrace._values.parts import Part
 from headrace.errors import InternalServerError
 
 
@@ -35,7 +35,9 @@ class Arrived:
     def __init__(self, position: int, request_id: str, delivered: Delivered | None) -> None:
         self._request_id = request_id
         self._delivered = delivered
-        self._parts: list[Part] = []
+        self._ids: list[int] = []
+        self._texts: list[str] = []
+        self._details: list[Details] = []
         self.position = self.taken = position
         # Only a reader that begins at 0 knows the checksum before its first token.
         self.checksum: int | None = 0 if position == 0 else None
@@ -57,18 +59,31 @@ class Arrived:
             self._damaged(f"the stream resumed at token {position}, which does not follow the {self.position} read")
         self.checksum = checksum
 
-    def append(self, part: Part) -> None:
+    def append(
+        self, position: int, ids: list[int], text: str, after: int, details: Details | None, before: int | None = None
+    ) -> None:
         """Check and append tokens.
+
+        Args:
+            position: position of the first token.
+            ids: token ids; empty for a message that carries only other information.
+            text: text of the tokens.
+            after: CRC-32 of all ids up to and including them.
+            details: their logprobs and tensors; None: neither.
+            before: CRC-32 of all ids before them; None: as known here.
 
         Raises:
             InternalServerError: they do not continue what has arrived.
         """
-        self._check(part)
-        self._parts.append(part)
-        self.position += len(part.ids)
-        self.checksum = part.after
+        self._check(position, ids, (self.checksum or 0) if before is None else before, after, details)
+        self._ids += ids
+        self._texts.append(text)
+        if details is not None:
+            self._details.append(details)
+        self.position += len(ids)
+        self.checksum = after
         if self._delivered is not None:
-            self._delivered.add(part.ids)
+            self._delivered.add(ids)
 
     def finish(self, end: request_pb2.EndRecord) -> None:
         """Check and keep the end record. Raises as `append`."""
@@ -97,26 +112,27 @@ class Arrived:
 
     def _take(self) -> types.GeneratedElements | None:
         """Return all that was not taken, with the text at the end once complete; None if there is nothing."""
-        tail = self.tail if self.complete else ""
-        if not self._parts and not tail:
-            return None
-        parts, position = self._parts, self.taken
-        self._parts, self.taken = [], self.position
-        if tail:
+        if self.tail and self.complete:
+            self._texts.append(self.tail)
             self.tail = ""
-        return merge_elements(parts, position, tail, self.prefix)
+        elif not self._ids:
+            return None
+        ids, texts, details, position = self._ids, self._texts, self._details, self.taken
+        self._ids, self._texts, self.taken = [], [], self.position
+        if details:
+            self._details = []
+        # Almost every read of a stream finds one text.
+        return elements_of(ids, texts[0] if len(texts) == 1 else "".join(texts), position, details, self.prefix)
 
-    def _check(self, part: Part) -> None:
-        count = len(part.ids)
-        if part.position != self.position:
-            self._damaged(f"expected token {self.position}, received token {part.position}")
-        if self.checksum not in (None, part.before) or part.after != checksum_of(part.ids, part.before):
-            last = part.position + count - 1
-            self._damaged(f"the checksum of tokens {part.position} to {last} does not match")
-        if part.details is not None and not columns_fit(part.details, count):
-            self._damaged(f"per-token lists do not have one entry for each of {count} ids")
+    def _check(self, position: int, ids: list[int], before: int, after: int, details: Details | None) -> None:
+        if position != self.position:
+            self._damaged(f"expected token {self.position}, received token {position}")
+        if after != checksum_of(ids, before) or self.checksum not in (None, before):
+            self._damaged(f"the checksum of tokens {position} to {position + len(ids) - 1} does not match")
+        if details is not None and not columns_fit(details, len(ids)):
+            self._damaged(f"per-token lists do not have one entry for each of {len(ids)} ids")
         if self.end is not None:
-            self._check_end(self.end, part.position + count, part.after)
+            self._check_end(self.end, position + len(ids), after)
 
     def _check_end(self, end: request_pb2.EndRecord, arrived: int, known: int | None) -> None:
         if arrived > end.position:

@@ -86,7 +86,9 @@ class BaseFeed:
         try:
             return self.reader.take()
         finally:
-            self._moved()
+            # What one read takes gives the others nothing to read, so none is woken.
+            self.moved()
+            self._let_go()
 
     def query(self, question: Callable[[SequenceReader], Answer]) -> Answer:
         """Return the result of a function of the reader, called with the lock held."""
@@ -157,13 +159,17 @@ class BaseFeed:
 
     def touched(self) -> None:
         """Wake waiting reads after a change of the reader; the lock is held."""
+        self._let_go()
+        self._news.notify_all()
+
+    def _let_go(self) -> None:
+        """Let the stream go that filled the reader, once it is settled or adrift."""
         if self.reader.settled:
-            # The stream that filled the reader refers to the feed: drop the cycle, which would keep the client alive.
+            # The stream refers to the feed: drop the cycle, which would keep the client alive.
             self.moved = self.adrift = _nothing
         elif self.reader.adrift:
             self.moved = _nothing
             self.adrift()
-        self._news.notify_all()
 
     def _moved(self) -> None:
         self.moved()
@@ -190,6 +196,7 @@ class Feed(BaseFeed):
     ) -> None:
         self.changed = threading.Condition(lock)
         super().__init__(reader, self.changed, handle=handle, index=index, request_id=request_id)
+        self._lock = lock
         self._clock = clock
 
     def read(self, seconds: float | None) -> types.GeneratedElements | None:
@@ -197,11 +204,14 @@ class Feed(BaseFeed):
 
         The rest of a sequence that has ended is fetched regardless of the limit.
         """
-        with self.changed, self.reader.reading():
-            self._begin()
-            if not self.reader.ready:
-                self._wait(Deadline(self._clock, seconds))
-            return self.take()
+        with self._lock:
+            if self.reader.flows:
+                return self.take()
+            with self.reader.reading():
+                self._begin()
+                if not self.reader.ready:
+                    self._wait(Deadline(self._clock, seconds))
+                return self.take()
 
     def _wait(self, deadline: Deadline) -> None:
         while self._unanswered(deadline):

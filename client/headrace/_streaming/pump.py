@@ -70,6 +70,7 @@ class Pump:
         return self._reader.unfilled and self._feed.current == self._handle
 
     def _moved(self) -> None:
+        self._changed.notify_all()  # What was read may open the window.
         if self._stream is not None and not self._needed:
             self._stream.cancel()
 

@@ -8,7 +8,7 @@ from headrace import types
 from headrace._streaming.delivered import Delivered
 from headrace._streaming.reads import ReadableSequence
 from headrace._values.convert import error_of, status_of
-from headrace._values.parts import part_of
+from headrace._values.details import details_of
 from headrace.errors import EngineLostError, HeadraceError, RequestReleasedError
 
 _ENDS_OF_ENGINES = frozenset({request_pb2.FINISH_REASON_DRAINED, request_pb2.FINISH_REASON_ENGINE_LOST})
@@ -42,9 +42,11 @@ class SequenceReader(ReadableSequence):
         """
         self._interruption = None
         if response.HasField("elements"):
-            self.append(part_of(response.elements))
-            if response.elements.HasField("prefix"):
-                self.prefix = response.elements.prefix
+            new = response.elements
+            ids, details = list(new.token_ids), details_of(new)
+            self.append(new.position, ids, new.text, new.checksum_after, details, new.checksum_before)
+            if new.HasField("prefix"):
+                self.prefix = new.prefix
         if response.HasField("end"):
             self.finish(response.end)
         else:
@@ -130,7 +132,10 @@ class SequenceReader(ReadableSequence):
     @property
     def adrift(self) -> bool:
         """True if the engine is lost, or drained and read to its end, and another one has to continue the sequence."""
-        return self._delivered is not None and self._delivered.adrift(self.position) and not self.over
+        delivered = self._delivered
+        if delivered is None or (delivered.lost is None and delivered.drained is None):  # Asked with every token.
+            return False
+        return delivered.adrift(self.position) and not self.over
 
     @property
     def loss(self) -> HeadraceError | None:

@@ -97,9 +97,14 @@ class ReadableSequence(Arrived):
         return self._reads
 
     @property
+    def flows(self) -> bool:
+        """True if the sequence runs and tokens are there, as for almost every read: it takes them, and that is all."""
+        return self.end is None and bool(self._ids)
+
+    @property
     def ready(self) -> bool:
         """True if a read need not wait before `take`."""
-        return (self.end is None and bool(self._parts)) or self.over or self._interruption is not None
+        return self.flows or self.over or self._interruption is not None
 
     @property
     def fetching(self) -> bool:
@@ -115,6 +120,7 @@ class ReadableSequence(Arrived):
             UnavailableError: no server could be reached for too long, or the client was closed.
             HeadraceError: the server rejected the stream for another reason.
         """
+        self._reads.any = True
         if self._released:
             raise RequestReleasedError("the request was released: its results are gone", request_id=self._request_id)
         if (element := self._take()) is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from headrace_proto.v1 import session_pb2
@@ -146,15 +146,10 @@ class ClientSession:
             self._heartbeat.agree(message.opened)
             self._urgent = True
         touched: dict[Subscription, None] = {}
-        for channel, take, fact in _facts(message):
-            # A channel that is unknown was detached while the message was in transit.
-            if (subscription := self._by_channel.get(channel)) is not None:
-                touched[subscription] = None
-                try:
-                    take(subscription, fact)
-                except HeadraceError as damage:
-                    subscription.fail(damage)
-                    self.remove(subscription)
+        self._apply(((one.channel, Subscription.attached, one) for one in message.attached), touched)
+        if message.HasField("step"):
+            self._take_rows(message.step, touched)
+        self._apply(_later_facts(message), touched)
         for error in message.errors:
             if (subscription := self._by_channel.pop(error.channel, None)) is not None:
                 touched[subscription] = None
@@ -194,6 +189,31 @@ class ClientSession:
             self.remove(subscription)
             subscription.changed()
 
+    # A channel that is unknown was detached while the message was in transit.
+
+    def _apply(self, facts: Iterable[tuple[int, Take, Any]], touched: dict[Subscription, None]) -> None:
+        for channel, take, fact in facts:
+            if (subscription := self._by_channel.get(channel)) is not None:
+                touched[subscription] = None
+                try:
+                    take(subscription, fact)
+                except HeadraceError as damage:
+                    self._damaged(subscription, damage)
+
+    def _take_rows(self, step: session_pb2.StepBatch, touched: dict[Subscription, None]) -> None:
+        by_channel = self._by_channel
+        for channel, position, ids, text, after, details in rows(step):
+            if (subscription := by_channel.get(channel)) is not None:
+                touched[subscription] = None
+                try:
+                    subscription.take(position, ids, text, after, details)
+                except HeadraceError as damage:
+                    self._damaged(subscription, damage)
+
+    def _damaged(self, subscription: Subscription, damage: HeadraceError) -> None:
+        subscription.fail(damage)
+        self.remove(subscription)
+
     def _attach(self, subscription: Subscription) -> None:
         self._last_channel += 1
         attach = subscription.attach(self._last_channel)
@@ -219,13 +239,8 @@ class ClientSession:
             self._urgent = True
 
 
-def _facts(message: session_pb2.SessionResponse) -> Iterator[tuple[int, Take, Any]]:
-    """Yield (channel, method, argument) for what a message says about channels, in the order of application."""
-    for attached in message.attached:
-        yield attached.channel, Subscription.attached, attached
-    if message.HasField("step"):
-        for channel, part in rows(message.step):
-            yield channel, Subscription.take, part
+def _later_facts(message: session_pb2.SessionResponse) -> Iterator[tuple[int, Take, Any]]:
+    """Yield (channel, method, argument) for what a message says about channels after its rows, in order."""
     for change in message.status_changes:
         yield change.channel, Subscription.apply_status, change
     for end in message.ends:

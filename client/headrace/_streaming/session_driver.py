@@ -82,7 +82,7 @@ class SessionDriver:
 
     def _add(self, feed: Feed, fallback: Callable[[], None]) -> None:
         subscription = subscription_of(feed, Recovery(self._policy, self._clock), fallback)
-        feed.moved = lambda: self._moved(subscription)
+        feed.moved = partial(self._moved, subscription)
         self._session.add(subscription)
         self._start()
         self._wake.notify_all()

@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from headrace_proto.v1.session_pb2 import StepBatch
 from headrace_proto.wire.session_rows import Columns
 
-from headrace._values.parts import Part
+from headrace._values.details import Details
 from headrace.errors import InternalServerError
 
+Row = tuple[int, int, list[int], str, int, Details | None]
+"""Channel, position, ids, text, checksum after the ids, and details: what `Arrived.append` takes of one channel."""
 
-def rows(step: StepBatch) -> Iterator[tuple[int, Part]]:
-    """Yield channel and tokens of each row. `before` is left at 0: it is the checksum after the channel's last row.
+
+def rows(step: StepBatch) -> Iterator[Row]:
+    """Return the rows of a step.
 
     Raises:
         InternalServerError: the columns do not have matching lengths.
@@ -21,6 +24,12 @@ def rows(step: StepBatch) -> Iterator[tuple[int, Part]]:
         columns = Columns(step)
     except ValueError as error:
         raise InternalServerError(f"the server sent {error}.") from None
-    each = zip(columns.channels, columns.positions, columns.texts, columns.checksums, strict=True)
-    for row, (channel, position, text, checksum) in enumerate(each):
-        yield channel, Part(position, columns.ids(row), text, 0, checksum, columns.details(row))
+    return zip(
+        columns.channels,
+        columns.positions,
+        columns.all_ids(),
+        columns.texts,
+        columns.checksums,
+        columns.all_details(),
+        strict=True,
+    )

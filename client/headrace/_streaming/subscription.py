@@ -10,7 +10,7 @@ from headrace._streaming.feed import BaseFeed
 from headrace._streaming.reader import SequenceReader
 from headrace._streaming.reads import WINDOW
 from headrace._streaming.recovery import Recovery, as_loss
-from headrace._values.parts import Part
+from headrace._values.details import Details
 from headrace._values.wire_errors import error_from_status
 from headrace.errors import HeadraceError
 
@@ -92,12 +92,10 @@ class Subscription:
         self.reader.begin(fact.position, fact.checksum)
         self._learn(fact.generated_length, fact.status, fact.prefix if fact.HasField("prefix") else None)
 
-    def take(self, part: Part) -> None:
+    def take(self, position: int, ids: list[int], text: str, after: int, details: Details | None) -> None:
         """Append a row. Raises InternalServerError if it does not continue at the reader's position."""
         self._recovery.progressed()
-        # On a session the checksum before a row is that of the row before it.
-        part.before = self.reader.checksum or 0
-        self.reader.append(part)
+        self.reader.append(position, ids, text, after, details)
 
     def end(self, record: request_pb2.EndRecord) -> None:
         """Apply the end record. Raises InternalServerError if more tokens have arrived."""

@@ -72,7 +72,7 @@ class StopMatch:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # Frozen ones take several times as long to make, and there is one for every read.
 class GeneratedElements:
     """Consecutive tokens of one sequence: all that were unread. Per-token lists have the length of `ids_from_generate`.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from itertools import chain
 from typing import Any, cast
 
 from google.protobuf.duration_pb2 import Duration
@@ -15,7 +14,7 @@ from headrace_proto.v1 import generation_pb2, request_pb2, request_service_pb2, 
 
 from headrace import types
 from headrace._types.tensor import Tensor
-from headrace._values.parts import Part, part_of
+from headrace._values.details import Details, details_of
 from headrace._values.scalars import enum_name
 from headrace._values.unfill import to_datetime, to_fields
 from headrace._values.wire_errors import error_from_status
@@ -68,29 +67,28 @@ def top_logprobs(logprobs: request_pb2.Logprobs) -> list[list[tuple[int, float]]
     return [pairs[i * top : (i + 1) * top] for i in range(len(logprobs.token_logprobs))]
 
 
-def merge_elements(parts: Sequence[Part], position: int, tail: str = "", prefix: Any = None) -> types.GeneratedElements:
-    """Return consecutive parts of a sequence as one element.
+def elements_of(
+    ids: list[int], text: str, position: int, details: Sequence[Details] = (), prefix: Any = None
+) -> types.GeneratedElements:
+    """Return consecutive tokens of a sequence as one element.
 
     Args:
-        parts: parts in order, without a gap.
+        ids: their ids, which the element keeps.
+        text: their text.
         position: position of the first token.
-        tail: text after that of all ids.
+        details: their details, in order; empty: there are none.
         prefix: prefix-cache use of the prompt (PrefixReuse); None: unknown, returned as 0.
     """
     reuse = _NO_REUSE if prefix is None else (prefix.prefix_cache_len, prefix.prefix_len_gpu, prefix.prefix_len_cpu)
-    # Almost every read of a stream finds one part, and to pass lists is quicker than to have them made.
-    one = len(parts) == 1
-    ids = parts[0].ids if one else [*chain.from_iterable([part.ids for part in parts])]
-    text = (parts[0].text if one else "".join([part.text for part in parts])) + tail
+    # To pass lists is quicker than to have them made.
     elements = types.GeneratedElements(ids, text, [], [], [], reuse[0], reuse[1], reuse[2], position)
-    rich = [part.details for part in parts if part.details is not None]
-    if not rich:
+    if not details:
         return elements
     return replace(
         elements,
-        token_logprobs_list=[value for one in rich for value in one.logprobs.token_logprobs],
-        log_probs_list=[row for one in rich for row in top_logprobs(one.logprobs)],
-        tensors_from_model_inference=[row for one in rich for row in _tensor_rows(one.tensors)],
+        token_logprobs_list=[value for one in details for value in one.logprobs.token_logprobs],
+        log_probs_list=[row for one in details for row in top_logprobs(one.logprobs)],
+        tensors_from_model_inference=[row for one in details for row in _tensor_rows(one.tensors)],
     )
 
 
@@ -181,8 +179,9 @@ def get_request_answer(answer: request_service_pb2.GetRequestResponse) -> types.
     info = request_of(answer.request)
     elements = prompt = None
     if answer.HasField("elements"):
-        part = part_of(answer.elements)
-        elements = merge_elements([part], part.position, prefix=answer.elements.prefix)
+        found = answer.elements
+        details = [rich] if (rich := details_of(found)) is not None else []
+        elements = elements_of(list(found.token_ids), found.text, found.position, details, found.prefix)
     if answer.HasField("prompt_logprobs"):
         piece = answer.prompt_logprobs
         values = list(piece.logprobs.token_logprobs)

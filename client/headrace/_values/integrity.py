@@ -6,7 +6,7 @@ import struct
 import zlib
 from collections.abc import Sequence
 
-from headrace._values.parts import Details
+from headrace._values.details import Details
 
 
 def checksum(ids: Sequence[int], before: int = 0) -> int:

@@ -155,14 +155,15 @@ class UpstreamChannels:
         """Hand each session its rows of a step, as one batch."""
         columns = Columns(response.step)
         shares: dict[Downstream, tuple[list[int], list[int]]] = {}
-        for row, (channel, position) in enumerate(zip(columns.channels, columns.positions, strict=True)):
+        each = zip(columns.channels, columns.positions, columns.counts, strict=True)
+        for row, (channel, position, count) in enumerate(each):
             reader = self._readers.get(channel)
             if reader is None or reader.parked:
                 continue
             if position != reader.next:
                 self._lost_step(channel, position)
                 continue
-            reader.next = position + columns.counts[row]
+            reader.next = position + count
             share = shares.get(reader.session)
             if share is None:
                 share = shares[reader.session] = ([], [])

@@ -32,6 +32,14 @@ def test_rows_have_their_own_ids_and_details() -> None:
     assert columns.details(0) is None
     assert columns.details(2) == STEP.details[0]
     assert columns.details(2) is not columns.details(2)
+    assert columns.all_ids() == [[1, 2], [3], [4, 5, 6]]
+    assert columns.all_details() == [None, None, STEP.details[0]]
+
+
+def test_rows_of_one_token_each_have_lists_of_one() -> None:
+    columns = Columns(changed(counts=[1, 1, 1], token_ids=[7, 8, 9], details=[]))
+    assert columns.all_ids() == [[7], [8], [9]]
+    assert columns.all_details() == [None, None, None]
 
 
 def test_picked_rows_are_a_batch_under_other_channels() -> None:

@@ -219,12 +219,13 @@ class Outputs:
             sequence = self._live.get(key)
             if sequence is None:
                 continue
-            sequence.log.append(token_id, sequence.decoder.push(token_id), logprob, top, vectors)
-            if sequence.times.first_token is None:
-                self._observed.note_first_token(sequence.times, now)
-            sequence.times.token(now)
+            decoder, times = sequence.decoder, sequence.times
+            sequence.log.contents.append(token_id, decoder.push(token_id), logprob, top, vectors)
+            if times.first_token is None:
+                self._observed.note_first_token(times, now)
+            times.token(now)
             touched.append(sequence)
-            if sequence.decoder.stop is not None:  # Tokens beyond the stop are dropped: the key is gone.
+            if decoder.stop is not None:  # Tokens beyond the stop are dropped: the key is gone.
                 self.finish(sequence, FinishReason.STOP_WORD)
         return touched
 

@@ -41,22 +41,18 @@ class LogContents:
 
     def append(self, token_id: int, text: str, logprob: float | None, top: Top | None, vectors: bytes) -> None:
         """Append a token, the text that it completed, and the requested details."""
-        self._append(token_id, text)
-        if self._details is not None:
-            self._details.add(logprob, top, vectors)
-
-    def append_delivered(self, token_id: int) -> None:
-        """Append an id that another engine delivered; its text and details are not readable here."""
-        self._append(token_id, "")
-        if self._details is not None:
-            self._details.skip()
-
-    def _append(self, token_id: int, text: str) -> None:
         checksums, ends = self._checksums, self._text_ends
         checksums.append(crc32(token_id.to_bytes(4, "little"), checksums[-1] if checksums else 0))
         ends.append((ends[-1] if ends else 0) + (len(text) if text.isascii() else len(text.encode())))
         self._ids.append(token_id)
         self._texts.append(text)
+        if self._details is not None:
+            self._details.add(logprob, top, vectors)
+
+    def append_delivered(self, token_id: int) -> None:
+        """Append an id that another engine delivered; its text and details are not readable here."""
+        count = 0 if self._details is None else self._details.options.top_count
+        self.append(token_id, "", 0.0, ([0] * count, [0.0] * count), b"")
 
     def drop_logprobs(self) -> None:
         """Drop the logprobs, which were only kept for ranking."""
@@ -82,7 +78,8 @@ class LogContents:
     def columns(self, start: int, stop: int) -> tuple[array[int], str, int, TokenDetails | None]:
         """Return ids, text, the checksum after the last, and the details (None: none are kept) of start to stop."""
         text = self._texts[start] if stop - start == 1 else "".join(self._texts[start:stop])
-        return self._ids[start:stop], text, self._checksums[stop - 1], self.details(start, stop)
+        details = None if self._details is None else self._details.cut(start, stop)
+        return self._ids[start:stop], text, self._checksums[stop - 1], details
 
     def details(self, start: int, stop: int) -> TokenDetails | None:
         """Return the details of tokens start to stop; None if none are kept."""

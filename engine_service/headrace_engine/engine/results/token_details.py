@@ -82,11 +82,6 @@ class DetailLog:
         if self.options.hidden_size:
             self._vectors.append(vectors)
 
-    def skip(self) -> None:
-        """Skip a token that another engine delivered: its details are not readable here."""
-        count = self.options.top_count
-        self.add(0.0, ([0] * count, [0.0] * count), b"")
-
     def without_logprobs(self) -> Self | None:
         """Return the details without the logprobs, which were only kept for ranking. None: nothing is left."""
         options = DetailOptions(hidden_size=self.options.hidden_size)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace_engine.engine.requests.requests import Request
+from headrace_engine.engine.results.log_contents import LogContents
 from headrace_engine.engine.sessions.session_channels import Attachment, Timers
 from headrace_engine.engine.sessions.session_update import (
     ROW_BYTES,
@@ -65,6 +66,7 @@ class Reader:
         self._position = self._acked = from_position
         self._window = self._open_window = window
         self._limit = from_position + window
+        self._token_bytes = self._log.options.message_bytes
         self._changed, self._timers = changed, timers
         self._attached = self._ended = self._closed = False
         self._status: GenerateStatus | None = None
@@ -123,16 +125,17 @@ class Reader:
             return False
         if not self._attached:
             self._write_attached(update)
-        stop = min(len(log), self._limit)
+        contents = log.contents
+        stop = min(len(contents), self._limit)
         if self._position < stop:
-            self._write_tokens(update, stop)
-        if self._status is not _GENERATING or log.prefix is not self._prefix:
+            self._write_tokens(update, contents, stop)
+        if self._status is not _GENERATING or contents.prefix is not self._prefix:
             self._write_status(update)
         if self._position < stop:
             return True
-        if log.end is not None and not self._ended:
+        if contents.end is not None and not self._ended:
             self._ended = True
-            update.end(SequenceEnd(self._channel, log.end))
+            update.end(SequenceEnd(self._channel, contents.end))
         if self._position >= self._limit:
             self._write_window(update)
         return False
@@ -147,16 +150,15 @@ class Reader:
         before = log.checksum_before(self._position)
         update.attach(Attached(self._channel, self._position, before, log.status, len(log), log.prefix))
 
-    def _write_tokens(self, update: SessionUpdate, stop: int) -> None:
+    def _write_tokens(self, update: SessionUpdate, contents: LogContents, stop: int) -> None:
         start, rows = self._position, update.rows
-        token_bytes = self._log.options.message_bytes
-        stop, size = self._log.contents.fitting(start, stop, update.limit - update.size - ROW_BYTES, token_bytes)
+        stop, size = contents.fitting(start, stop, update.limit - update.size - ROW_BYTES, self._token_bytes)
         if stop == start:
             if rows.channels:
                 return
             # A token that is larger than an update is sent alone.
-            stop, size = self._log.contents.fitting(start, start + 1, sys.maxsize, token_bytes)
-        ids, text, checksum, details = self._log.contents.columns(start, stop)
+            stop, size = contents.fitting(start, start + 1, sys.maxsize, self._token_bytes)
+        ids, text, checksum, details = contents.columns(start, stop)
         if details is not None:
             rows.details[len(rows.channels)] = details
         rows.channels.append(self._channel)
