@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from headrace_engine.models.code_layouts import LAYOUTS, Bytes, Parts
 from headrace_engine.models.expert_layouts import EXPERT_LAYOUTS
-from headrace_engine.models.files import Assembly, StoredTensor
+from headrace_engine.models.files import GROUPED, Assembly, StoredTensor
 from headrace_engine.models.quantized_rows import QuantizedType, quantized_type, unpaired
 from headrace_engine.models.table_rows import TableType, table_type
 
@@ -39,6 +39,10 @@ def assemble(stored: StoredTensor, data: Sequence[memoryview]) -> memoryview:
     assembly = stored.assembly
     assert assembly is not None
     parts = [_array(part, bytes_) for part, bytes_ in zip(assembly.parts, data, strict=True)]
+    if assembly.layout == GROUPED:
+        places = assembly.first + np.arange(stored.shape[0]) * assembly.step
+        taken = parts[0][places // assembly.height * assembly.group + places % assembly.height]
+        return np.ascontiguousarray(taken).reshape(-1).view(np.uint8).data
     if assembly.layout in EXPERT_LAYOUTS:
         picked = slice(assembly.first, assembly.first + stored.shape[0] * assembly.step, assembly.step)
         made = EXPERT_LAYOUTS[assembly.layout](assembly.parts, parts, picked)

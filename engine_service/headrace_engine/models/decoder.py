@@ -83,6 +83,8 @@ class Decoder(Generic[Tensor, Prepared]):
             attended = self._branch(self._attention(layer, x, rows), f"layers.{layer}.attention_out_norm")
             if not self._spec.parallel:
                 x, residual = self._joined(attended, residual, f"layers.{layer}.post_norm")
+            elif self._spec.parallel_norms:
+                x, _ = self._joined(None, residual, f"layers.{layer}.post_norm")
             out = self._experts(layer, x, rows) if layer in self._experts_of else self._mlp(layer, x, rows)
             branch = self._branch(out, f"layers.{layer}.mlp_out_norm")
             if self._spec.parallel:

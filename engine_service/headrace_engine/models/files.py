@@ -33,12 +33,16 @@ class Checksum:
     crc32: int
 
 
+GROUPED = "GROUPED"
+"""Layout of numbers whose tensor holds other rows between them: `height` rows of each `group` rows."""
+
+
 @dataclass(frozen=True, slots=True)
 class Assembly:
     """How the rows of a quantized matrix are made of the tensors of a file that hold it in a layout of its own.
 
     Attributes:
-        layout: name of the layout; see `code_layouts.LAYOUTS`.
+        layout: name of the layout; see `code_layouts.LAYOUTS`, `EXPERT_LAYOUTS` and `GROUPED`.
         parts: its tensors, in the layout's order.
         group: inputs that share a scale there; 0: all.
         first: index of the first row in those tensors.

@@ -231,7 +231,8 @@ def _norm_shapes(spec: DecoderSpec) -> dict[str, tuple[int, ...]]:
     hidden = (spec.hidden_size,)
     shapes: dict[str, tuple[int, ...]] = {}
     if spec.norms is not NormPlacement.AFTER:
-        shapes |= {"input_norm": hidden} if spec.parallel else {"input_norm": hidden, "post_norm": hidden}
+        shapes |= {"input_norm": hidden}
+        shapes |= {} if spec.parallel and not spec.parallel_norms else {"post_norm": hidden}
     if spec.norms is not NormPlacement.BEFORE:
         shapes |= {"attention_out_norm": hidden, "mlp_out_norm": hidden}
     shapes = _with_biases(shapes, spec)

@@ -135,6 +135,7 @@ class DecoderSpec:
         tied_head: the output head is the embedding table.
         norm_bias: norms add a bias; of NormKind.LAYER alone.
         parallel: attention and MLP read the same norm of a layer's input, and what both say is added to that.
+        parallel_norms: each of them reads a norm of its own of that input.
         mlp_gate: MLPs have a gate; without one, they are down · activation(up · x).
         sinks: each head of each layer has a score beside those of its keys, whose weight no value has.
         attention_scale: factor for products of queries and keys; None: 1 / √head_dim.
@@ -162,6 +163,7 @@ class DecoderSpec:
     norm: NormKind = NormKind.RMS
     norm_bias: bool = False
     parallel: bool = False
+    parallel_norms: bool = False
     mlp_gate: bool = True
     qk_norm: QkNorm = QkNorm.NONE
     norms: NormPlacement = NormPlacement.BEFORE

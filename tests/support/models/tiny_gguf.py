@@ -21,10 +21,12 @@ _PIECES = (f"{SPACE}the", f"{SPACE}hello", "world", f"{SPACE}is", "ing", f"{SPAC
 ARCHITECTURES = {
     "cohere": "command-r",
     "cohere2": "cohere2",
+    "falcon": "falcon",
     "gemma2": "gemma2",
     "gemma3_text": "gemma3",
     "glm": "chatglm",
     "glm4": "glm4",
+    "gpt_neox": "gptneox",
     "gpt_oss": "gpt-oss",
     "granite": "granite",
     "granitemoe": "granitemoe",
@@ -88,7 +90,7 @@ def write_gguf(
             and None takes one away.
         extra_tensors: further tensors, as F32.
     """
-    config = read_json(source / "config.json")
+    config = _as_others(read_json(source / "config.json"))
     architecture = ARCHITECTURES[config["model_type"]]
     writer = gguf.GGUFWriter(path, architecture)
     replaced = dict(metadata or {})
@@ -104,6 +106,22 @@ def write_gguf(
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def _as_others(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a config with the names that most families have for heads of keys, the size of the MLP and eps."""
+    heads = config["num_attention_heads"]
+    if config["model_type"] == "gpt_neox":
+        return {**config, "num_key_value_heads": heads}
+    if config["model_type"] != "falcon":
+        return config
+    kv_heads = 1 if config["multi_query"] else heads
+    return {
+        **config,
+        "num_key_value_heads": config["num_kv_heads"] if config["new_decoder_architecture"] else kv_heads,
+        "intermediate_size": config["ffn_hidden_size"],
+        "layer_norm_eps": config["layer_norm_epsilon"],
+    }
 
 
 def sentencepiece_keys(vocab_size: int) -> dict[str, Any]:
@@ -240,6 +258,8 @@ def _tensors(source: Path, config: Mapping[str, Any], architecture: str) -> Iter
             target = name if name.startswith("blk.") else file_tensor_name(name, architecture, layers)
             if architecture.startswith("gemma") and target.endswith("norm.weight"):
                 data = data + 1
+            if "query_key_value" in name and architecture != "chatglm":
+                data = _by_projection(data, config)
             yield target, interleaved(name, data, config, architecture)
 
 
@@ -286,6 +306,14 @@ def _joined_qkv(tensors: Iterable[tuple[str, Array]]) -> Iterator[tuple[str, Arr
             yield name, data
     for name, each in parts.items():
         yield name, np.concatenate([each[part] for part in "qkv"])
+
+
+def _by_projection(data: Array, config: Mapping[str, Any]) -> Array:
+    """Return rows of all queries, keys and values, of rows of each head of keys with the queries that read it."""
+    own, rest = config["num_attention_heads"] // config["num_key_value_heads"], data.shape[1:]
+    grouped = data.reshape(config["num_key_value_heads"], own + 2, -1, *rest)
+    parts = (grouped[:, :own], grouped[:, own], grouped[:, own + 1])
+    return np.concatenate([part.reshape(-1, *rest) for part in parts])
 
 
 def _of_gpt_oss(name: str, data: Array) -> Iterator[tuple[str, Array]]:

@@ -18,9 +18,23 @@ from support.models.template_corpus import LLAMA_CPP, llama_cpp_package, tokeniz
 MODELS = f"{LLAMA_CPP}/vendor/llama.cpp/models"
 KINDS = {
     **dict.fromkeys(
-        ["command-r", "gpt-2", "llama-bpe", "llama-spm", "phi-3", "qwen2", "qwen35", "refact", "starcoder"], ""
+        [
+            "command-r",
+            "deepseek-coder",
+            "deepseek-llm",
+            "falcon",
+            "gpt-2",
+            "llama-bpe",
+            "llama-spm",
+            "mpt",
+            "phi-3",
+            "qwen2",
+            "qwen35",
+            "refact",
+            "starcoder",
+        ],
+        "",
     ),
-    **dict.fromkeys(["deepseek-coder", "deepseek-llm", "falcon", "mpt"], "tokenizer.ggml.pre"),
     **dict.fromkeys(["bert-bge", "gemma-4"], "tokenizer.ggml.model"),
 }
 """All vocabularies that come with ids; those that are not supported with the key that a refusal names."""

@@ -11,11 +11,11 @@ from headrace_engine.models.families.glm import CHATGLM, GLM
 from headrace_engine.models.families.gpt_oss import GPT_OSS
 from headrace_engine.models.families.granite import GRANITE, GRANITE4, GRANITE_MOE
 from headrace_engine.models.families.layer_norm import COMMAND_R, PHI, STABLELM, STARCODER2
-from headrace_engine.models.families.llama import EXAONE, LLAMA
+from headrace_engine.models.families.llama import EXAONE, INTERNLM2, LLAMA
 from headrace_engine.models.families.mistral import MISTRAL
-from headrace_engine.models.families.mixtral import MIXTRAL
+from headrace_engine.models.families.mixtral import MIXTRAL, OLMOE
+from headrace_engine.models.families.neox import FALCON, NEOX
 from headrace_engine.models.families.olmo import OLMO
-from headrace_engine.models.families.olmoe import OLMOE
 from headrace_engine.models.families.phi3 import PHI3
 from headrace_engine.models.families.qwen2 import QWEN2
 from headrace_engine.models.families.qwen3 import QWEN3
@@ -25,9 +25,9 @@ from headrace_engine.models.families.text_parts import GEMMA_VISION, LLAMA_VISIO
 __all__ = ["ARCHITECTURES", "GGUF_ARCHITECTURES", "family_of", "family_of_gguf"]
 
 _FAMILIES = (
-    CHATGLM, COMMAND_R, EXAONE, GEMMA, GEMMA1, GLM, GPT_OSS, GRANITE, GRANITE4, GRANITE_MOE, LLAMA, MISTRAL, MIXTRAL,
-    OLMO, OLMOE, PHI, PHI3, QWEN2, QWEN3, QWEN_MOE, STABLELM, STARCODER2, GEMMA_VISION, LLAMA_VISION, MLLAMA_TEXT,
-    QWEN_MOE_VISION,
+    CHATGLM, COMMAND_R, EXAONE, FALCON, GEMMA, GEMMA1, GLM, GPT_OSS, GRANITE, GRANITE4, GRANITE_MOE, INTERNLM2,
+    LLAMA, MISTRAL, MIXTRAL, NEOX, OLMO, OLMOE, PHI, PHI3, QWEN2, QWEN3, QWEN_MOE, STABLELM, STARCODER2,
+    GEMMA_VISION, LLAMA_VISION, MLLAMA_TEXT, QWEN_MOE_VISION,
 )  # fmt: skip
 
 ARCHITECTURES: Mapping[str, Family] = {name: family for family in _FAMILIES for name in family.from_config}

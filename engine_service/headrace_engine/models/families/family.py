@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 
 from headrace_engine.models.config_fields import INT32, ConfigFields
-from headrace_engine.models.files import StoredTensor
-from headrace_engine.models.layout import GGUF_LAYOUT, HF_LAYOUT, FileLayout
+from headrace_engine.models.files import GROUPED, Assembly, StoredTensor
+from headrace_engine.models.layout import GGUF_LAYOUT, HF_LAYOUT, FileLayout, wrong_shape
 from headrace_engine.models.spec import DecoderSpec, LayerSpec
 
 MAX_LAYERS = 1_000
 """Maximum number of layers: more than any decoder has, so that a larger number is a damaged config."""
+
+_NUMBERS = ("F64", "F32", "F16", "BF16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +92,42 @@ def read_kv_heads(fields: ConfigFields, name: str, heads: int) -> int:
     if heads % kv_heads:
         raise fields.error(name, f"must divide the number of query heads, {heads}")
     return kv_heads
+
+
+def heads_apart(
+    spec: DecoderSpec, tensors: Mapping[str, StoredTensor], source: str, joined: str
+) -> dict[str, StoredTensor]:
+    """Return the tensors with one for each of queries, keys and values, "q", "k" and "v" in place of a joined one.
+
+    Args:
+        joined: name of the tensor in which these stand head by head, without "weight"; {i} is the layer.
+
+    Raises:
+        BadModel: it has another shape, or does not hold numbers.
+    """
+    found = dict(tensors)
+    for layer in range(spec.num_layers):
+        for kind in ("weight", "bias"):
+            name = f"{joined.format(i=layer)}.{kind}"
+            if name in found:
+                found |= {each.name: each for each in _of_heads(found.pop(name), spec, source)}
+    return found
+
+
+def _of_heads(joined: StoredTensor, spec: DecoderSpec, source: str) -> Iterator[StoredTensor]:
+    """Yield queries, keys and values. With each head of keys stand the queries that read it, and its values."""
+    own = spec.num_heads // spec.num_kv_heads
+    group, inner = (own + 2) * spec.head_dim, joined.shape[1:]
+    expected = (spec.num_kv_heads * group, *((spec.hidden_size,) if inner else ()))
+    if joined.shape != expected:
+        raise wrong_shape(joined, expected, spec, source)
+    if joined.assembly is not None or joined.storage not in _NUMBERS:
+        raise joined.error(f"is {joined.storage}, which is not supported where it holds several projections")
+    for part, first, heads in (("q", 0, own), ("k", own, 1), ("v", own + 1, 1)):
+        begin, height = first * spec.head_dim, heads * spec.head_dim
+        rest = joined.rows(begin, joined.shape[0] - begin)
+        count = spec.num_kv_heads * height
+        made = Assembly(GROUPED, (rest,), group, height=height)
+        size = joined.nbytes // joined.shape[0] * count
+        *before, _, kind = joined.name.split(".")
+        yield replace(joined, name=".".join((*before, part, kind)), shape=(count, *inner), nbytes=size, assembly=made)

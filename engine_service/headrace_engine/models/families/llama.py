@@ -1,17 +1,23 @@
-"""Llama, and what computes the same: SmolLM2, the R1 distills, EXAONE 3. SmolLM3 leaves layers without rotation."""
+"""Llama, and what computes the same: SmolLM2, the R1 distills, EXAONE 3, InternLM2, XVERSE.
+
+SmolLM3 leaves layers without rotation.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from headrace_engine.models.config_fields import ConfigFields
-from headrace_engine.models.families.family import Family, GgufHints, check_absent, same_layers
+from headrace_engine.models.families.family import Family, GgufHints, check_absent, heads_apart, same_layers
 from headrace_engine.models.families.from_config import decoder_from_config, windowed_layers
 from headrace_engine.models.families.from_metadata import decoder_from_metadata
 from headrace_engine.models.families.mixtures import gguf_experts, with_experts
+from headrace_engine.models.files import StoredTensor
 from headrace_engine.models.layout import GGUF_NAMES, HF_NAMES, FileLayout
 from headrace_engine.models.spec import DecoderSpec, LayerSpec
 
+_INTERNLM2 = "InternLM2ForCausalLM"
 _SMOLLM3_THETA = 2_000_000.0
 _SMOLLM3_PERIOD = 4
 """Each fourth layer of SmolLM3 does not rotate."""
@@ -53,6 +59,19 @@ def _smollm3(config: ConfigFields) -> DecoderSpec:
 def _exaone(config: ConfigFields) -> DecoderSpec:
     named = {own: config.get(name) for name, own in _EXAONE_FIELDS.items() if config.has(name)}
     return decoder_from_config(config.replacing(named), "ExaoneForCausalLM")
+
+
+def _xverse(config: ConfigFields) -> DecoderSpec:
+    return decoder_from_config(config, "XverseForCausalLM")
+
+
+def _internlm2(config: ConfigFields) -> DecoderSpec:
+    spec, has_bias = decoder_from_config(config, _INTERNLM2), config.flag("bias", False)
+    return replace(spec, qkv_bias=has_bias, output_bias=has_bias)
+
+
+def _internlm2_apart(spec: DecoderSpec, tensors: Mapping[str, StoredTensor], source: str) -> dict[str, StoredTensor]:
+    return heads_apart(spec, tensors, source, "model.layers.{i}.attention.wqkv")
 
 
 def _rotating_layers(config: ConfigFields, count: int) -> list[bool]:
@@ -97,9 +116,29 @@ def _exaone_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
 
 
 LLAMA = Family(
-    from_config={"LlamaForCausalLM": _llama, "SmolLM3ForCausalLM": _smollm3},
-    from_metadata={"llama": _gguf, "smollm3": _smollm3_gguf, "internlm2": _internlm2_gguf},
+    from_config={"LlamaForCausalLM": _llama, "SmolLM3ForCausalLM": _smollm3, "XverseForCausalLM": _xverse},
+    from_metadata={"llama": _gguf, "smollm3": _smollm3_gguf},
     gguf=FileLayout(GGUF_NAMES, interleaved=True),
+)
+
+_INTERNLM2_NAMES = {
+    "embed": "model.tok_embeddings.weight",
+    "head": "output.weight",
+    "input_norm": "model.layers.{i}.attention_norm.weight",
+    **{part: f"model.layers.{{i}}.attention.{part}.weight" for part in "qkv"},
+    "o": "model.layers.{i}.attention.wo.weight",
+    "post_norm": "model.layers.{i}.ffn_norm.weight",
+    "gate": "model.layers.{i}.feed_forward.w1.weight",
+    "up": "model.layers.{i}.feed_forward.w3.weight",
+    "down": "model.layers.{i}.feed_forward.w2.weight",
+}
+
+INTERNLM2 = Family(
+    from_config={_INTERNLM2: _internlm2},
+    from_metadata={"internlm2": _internlm2_gguf},
+    hf=FileLayout({**HF_NAMES, **_INTERNLM2_NAMES}),
+    gguf=FileLayout(GGUF_NAMES, interleaved=True),
+    apart=_internlm2_apart,
 )
 
 _EXAONE_FIELDS = {

@@ -1,15 +1,16 @@
-"""Mixtral: experts in all layers. GGUF files of it are of the architecture llama."""
+"""Mixtral and OLMoE: experts in all layers. GGUF files of Mixtral are of the architecture llama."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from headrace_engine.models.config_fields import ConfigFields
-from headrace_engine.models.families.family import Family, same_layers
+from headrace_engine.models.families.family import Family, GgufHints, check_absent, same_layers
 from headrace_engine.models.families.from_config import decoder_from_config
-from headrace_engine.models.families.mixtures import read_experts, with_experts
+from headrace_engine.models.families.from_metadata import decoder_from_metadata
+from headrace_engine.models.families.mixtures import gguf_experts, read_experts, with_experts
 from headrace_engine.models.layout import HF_NAMES, FileLayout
-from headrace_engine.models.spec import DecoderSpec
+from headrace_engine.models.spec import DecoderSpec, QkNorm
 
 _EPS = 1e-5
 
@@ -23,6 +24,21 @@ def _mixtral(config: ConfigFields) -> DecoderSpec:
     return with_experts(spec, experts)
 
 
+def _olmoe(config: ConfigFields) -> DecoderSpec:
+    check_absent(config, ("clip_qkv",))
+    spec, has_bias = decoder_from_config(config, "OlmoeForCausalLM"), config.flag("attention_bias", False)
+    spec = replace(spec, qkv_bias=has_bias, output_bias=has_bias, norm_eps=config.number("rms_norm_eps", _EPS))
+    normalised = config.flag("norm_topk_prob", False)
+    experts = read_experts(config, count="num_experts", width="intermediate_size", normalised=normalised)
+    return with_experts(replace(spec, qk_norm=QkNorm.WHOLE), experts)
+
+
+def _olmoe_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
+    check_absent(metadata, ("attention.scale", "attention.clamp_kqv"))
+    spec = replace(decoder_from_metadata(metadata, "olmoe", hints), qk_norm=QkNorm.WHOLE)
+    return with_experts(spec, gguf_experts(metadata, spec, normalised=False, width="feed_forward_length"))
+
+
 _EXPERT = "model.layers.{i}.block_sparse_moe.experts.{e}"
 _HF = {
     "router": "model.layers.{i}.block_sparse_moe.gate.weight",
@@ -32,3 +48,4 @@ _HF = {
 }
 
 MIXTRAL = Family(from_config={"MixtralForCausalLM": _mixtral}, from_metadata={}, hf=FileLayout({**HF_NAMES, **_HF}))
+OLMOE = Family(from_config={"OlmoeForCausalLM": _olmoe}, from_metadata={"olmoe": _olmoe_gguf})

@@ -77,8 +77,10 @@ def test_sequences_are_those_of_transformers(backend: str, family: Any) -> None:
 
 @pytest.mark.parametrize("backend", ["cpu", "torch"])
 def test_gguf_files_of_the_same_weights_say_the_same(backend: str, family: Any, tmp_path: Path) -> None:
-    if read_json(family[0] / "config.json")["model_type"] not in ARCHITECTURES:
-        pytest.skip("no converter writes this family as GGUF")
+    config = read_json(family[0] / "config.json")
+    one_norm = config.get("num_ln_in_parallel_attn") != 2 and config.get("parallel_attn", True)
+    if config["model_type"] not in ARCHITECTURES or not one_norm:
+        pytest.skip("no converter writes this family as GGUF, or its files are not read")
     with opened(backend, make_tiny_gguf(tmp_path / "tiny.gguf", family[0])) as lanes:
         lane = lanes.add(PROMPT, new_tokens=COUNT)
         lanes.greedy([lane], COUNT)

@@ -1,7 +1,9 @@
-"""EXAONE 3 and InternLM2, which transformers runs by code of the model alone: Llamas with other names."""
+"""EXAONE 3, InternLM2 and XVERSE, which transformers runs by code of the model alone: Llamas with other names."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import gguf
@@ -36,10 +38,31 @@ ROPE = {
 }  # fmt: skip
 
 
-def renamed(name: str) -> str:
-    for old, new in NAMES.items():
+INTERNLM2 = {
+    "model.embed_tokens.": "model.tok_embeddings.",
+    "lm_head.": "output.",
+    "input_layernorm": "attention_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.o_proj": "attention.wo",
+    "mlp.gate_proj": "feed_forward.w1",
+    "mlp.up_proj": "feed_forward.w3",
+    "mlp.down_proj": "feed_forward.w2",
+}
+
+
+def renamed(name: str, names: Mapping[str, str] = NAMES) -> str:
+    for old, new in names.items():
         name = name.replace(old, new)
     return name
+
+
+def joined(tensors: Mapping[str, torch.Tensor], kv_heads: int) -> dict[str, torch.Tensor]:
+    """Return tensors with queries, keys and values as InternLM2's files have them: by heads of keys."""
+    others = {name: tensor for name, tensor in tensors.items() if not re.search(r"\.[qkv]_proj", name)}
+    for name in [name for name in tensors if ".q_proj" in name]:
+        parts = [tensors[name.replace(".q_proj", f".{part}_proj")].unflatten(0, (kv_heads, -1)) for part in "qkv"]
+        others[name.replace("self_attn.q_proj", "attention.wqkv")] = torch.cat(parts, 1).flatten(0, 1).contiguous()
+    return others
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +83,33 @@ def exaone(llama: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_ids_are_those_of_the_same_llama(llama: Path, exaone: Path) -> None:
+@pytest.fixture
+def internlm2(llama: Path, tmp_path: Path) -> Path:
+    """The same weights as InternLM2's files have them."""
+    for file in llama.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    config = read_json(llama / "config.json")
+    tensors = joined(load_file(llama / "model.safetensors"), config["num_key_value_heads"])
+    save_file({renamed(name, INTERNLM2): tensor for name, tensor in tensors.items()}, tmp_path / "model.safetensors")
+    write_json(tmp_path / "config.json", config | {"architectures": ["InternLM2ForCausalLM"], "bias": False})
+    return tmp_path
+
+
+@pytest.fixture
+def xverse(llama: Path, tmp_path: Path) -> Path:
+    for file in llama.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    config = read_json(llama / "config.json") | {"architectures": ["XverseForCausalLM"]}
+    write_json(tmp_path / "config.json", config)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["exaone", "internlm2", "xverse"])
+def test_ids_are_those_of_the_same_llama(name: str, llama: Path, request: pytest.FixtureRequest) -> None:
+    path = request.getfixturevalue(name)
     ids = reference(llama).generate(torch.tensor([PROMPT]), max_new_tokens=COUNT, do_sample=False, eos_token_id=None)
-    with cpu_model(exaone, dtype=ComputeDtype.FLOAT32) as loaded:
-        for lanes in (Lanes(load(exaone)), CpuLanes(loaded)):
+    with cpu_model(path, dtype=ComputeDtype.FLOAT32) as loaded:
+        for lanes in (Lanes(load(path)), CpuLanes(loaded)):
             lane = lanes.add(PROMPT, new_tokens=COUNT)
             lanes.greedy([lane], COUNT, chunk=9)
             assert lane.ids[: ids.shape[1]] == ids[0].tolist()
