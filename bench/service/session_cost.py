@@ -16,13 +16,13 @@ from itertools import count
 from statistics import median
 from typing import Any
 
+from headrace_engine.characters.detokenizer import Detokenizer
 from headrace_engine.engine.cores.outputs import Outputs
 from headrace_engine.engine.results.result_log import ResultLog
 from headrace_engine.engine.results.sequence import Sequence
 from headrace_engine.engine.results.statistics import SequenceTimes, StepHistory
 from headrace_engine.engine.sessions.session_channels import Attachment
 from headrace_engine.engine.sessions.sessions import Sessions
-from headrace_engine.engine.text.detokenizer import Detokenizer
 from headrace_engine.ipc.commands import AddSequence
 from headrace_engine.ipc.messages import StepOutput
 from headrace_engine.sampling_params import SamplingParams

@@ -67,7 +67,7 @@ class GenerationFields(TypedDict, total=False):
             do_sample is False. The best n texts are returned, best first; nothing is readable before the search ends,
             and nothing at all where it is ended early. Penalties, bans, biases and logits processors change log-
             probabilities, and what they leave is added up. Each beam counts as a sequence in max_batch and max_waiting.
-            Not together with stop_words, best_of above n, and enable_tensors_from_model_inference. 1 to 64. Default 1.
+            Not together with best_of above n, and enable_tensors_from_model_inference. 1 to 64. Default 1.
         beam_stopping: When a beam search ends; needs num_beams above 1. One of "HEURISTIC", "FIRST", "NEVER". Default
             "HEURISTIC".
         length_penalty: Candidates and beams rank by the sum of their log-probabilities divided by the number of tokens

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from headrace_engine.core.adapters import AdapterReads
+from headrace_engine.core.guides.compile_queue import Followers
 from headrace_engine.core.guides.compiler import Guides
 from headrace_engine.core.link import Link
 from headrace_engine.core.scheduling.schedule import Schedule
 from headrace_engine.core.scheduling.scheduler import Scheduler
 from headrace_engine.core.steps.outcome import Outcome
-from headrace_engine.guided.guide import Guide
 from headrace_engine.ipc.commands import (
     AddSequence,
     AddSibling,
@@ -26,6 +26,8 @@ from headrace_engine.ipc.commands import (
 from headrace_engine.ipc.messages import AdapterLoaded, Pong
 from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.result_types import FinishReason
+
+_NONE = Followers()
 
 
 class Intake:
@@ -113,11 +115,11 @@ class Intake:
 
     def _enqueue_guided(self, *, block: bool) -> None:
         """Queue sequences whose grammar has compiled."""
-        for request, guide in self._guides.ready(block=block):
-            if isinstance(guide, Exception):
-                self._outcome.refuse(request, guide)
+        for request, followers in self._guides.ready(block=block):
+            if isinstance(followers, Exception):
+                self._outcome.refuse(request, followers)
             else:
-                self._enqueue(request, guide)
+                self._enqueue(request, followers)
 
     def _load_adapters(self, finish_step: Callable[[], None], *, block: bool) -> None:
         """Load the adapters that were read, between two steps: rows of ended sequences may still read their memory."""
@@ -129,13 +131,13 @@ class Intake:
         request = command if isinstance(command, AddSequence) else command.whole(self._group.pop())
         if command.more:
             self._group.append(request)
-        if request.grammar:
+        if request.is_followed:
             self._guides.begin(request)
         else:
             self._enqueue(request)
 
-    def _enqueue(self, request: AddSequence, guide: Guide | None = None) -> None:
-        sequence = self._scheduler.add(request, guide)
+    def _enqueue(self, request: AddSequence, followers: Followers = _NONE) -> None:
+        sequence = self._scheduler.add(request, followers.guide, followers.words)
         if error := self._refusal(request):
             self._outcome.end(sequence, FinishReason.ERROR, error)
         elif reason := sequence.finish_reason:  # An earlier core generated all of it.

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
+from headrace_engine.characters.stop_words import WordReader, stop_words_of
 from headrace_engine.guided.guide import Compiled, Guide, GuideFailed
 from headrace_engine.guided.kept import KeptGrammars
 from headrace_engine.guided.library import LibraryFailed, call_library
@@ -62,6 +63,7 @@ class Vocabulary:
 
     def __init__(self, source: TokenBytes, size: int, max_bytes: int = MAX_BYTES) -> None:
         self._size = size
+        self._source = source
         self._tokenizer = LLTokenizer(TokenizerWrapper(_Pieces(source, size)), n_vocab=size)
         self.kept = KeptGrammars(max_bytes)
         self.specials = {
@@ -90,6 +92,23 @@ class Vocabulary:
             GuideFailed: it cannot be compiled after all.
         """
         return self.follow(self._compiled(grammar, size, seconds), eos_ids)
+
+    def word_reader(
+        self, words: Sequence[str], prompt: Sequence[int], kept: AbstractSet[int], *, skips_special: bool
+    ) -> WordReader:
+        """Return a reader of texts that continue a prompt, which finds words.
+
+        Args:
+            kept: special ids that have a text.
+            skips_special: the other special ids have none.
+        """
+        pieces, special = self._source.pieces, self.specials if skips_special else {}
+        skipped = self._source.special_ids - kept if skips_special else frozenset[int]()
+
+        def token_bytes(token_id: int) -> bytes:
+            return pieces[token_id] if token_id < len(pieces) else b""
+
+        return WordReader(stop_words_of(words, special), token_bytes, skipped, prompt)
 
     def follow(self, compiled: Compiled, eos_ids: tuple[int, ...] = ()) -> Guide:
         """Return a guide for a compiled grammar.

@@ -37,6 +37,8 @@ class BeamPlan:
         length_penalty: exponent of the length, in the score of a text.
         stopping: when it ends.
         stops: sequences of ids that end a text, as stop_ids do.
+        words: words that end a text likewise, with the id that completes one.
+        skips_special: special ids have no text, except those in `kept`.
         wanted: the texts to return, and the keys of their sequences.
     """
 
@@ -44,6 +46,9 @@ class BeamPlan:
     length_penalty: float = 1.0
     stopping: BeamStopping = BeamStopping.HEURISTIC
     stops: tuple[tuple[int, ...], ...] = ()
+    words: tuple[str, ...] = ()
+    skips_special: bool = True
+    kept: tuple[int, ...] = ()
     wanted: tuple[WantedText, ...] = ()
 
 
@@ -109,6 +114,11 @@ class AddSequence:
     adapter: int = 0
     adapter_digest: str = ""
     beams: BeamPlan | None = None
+
+    @property
+    def is_followed(self) -> bool:
+        """True if its text has a grammar, or the texts of its beams are read for words."""
+        return bool(self.grammar) or (self.beams is not None and bool(self.beams.words))
 
     @property
     def is_first(self) -> bool:

@@ -11,6 +11,9 @@ import pytest
 import torch
 from headrace import Client, InvalidRequestError
 from headrace.types import FinishReason, GenerateStatus
+from headrace_engine.characters.detokenizer import Detokenizer
+from headrace_engine.models.catalogue import open_model
+from headrace_engine.models.tokenizer import TokenizerBundle, load_tokenizer
 from support.backends.torch_sequences import reference
 from support.clocks.waiting import wait_until
 from support.contract.places import LONG_MODEL, MODEL, Place
@@ -22,6 +25,17 @@ SEARCH: dict[str, Any] = {"ids": [1, 2, 3], "num_beams": 4, "n": 3, "max_new_tok
 model = cache(reference)
 
 
+class Says(StoppingCriteria):  # type: ignore[misc]
+    """A text ends where what is generated says one of these words."""
+
+    def __init__(self, words: list[str], prompt: int, tokens: TokenizerBundle) -> None:
+        self.words, self.prompt, self.tokens = words, prompt, tokens
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **others: Any) -> torch.Tensor:
+        texts = [text_of(self.tokens, row[self.prompt :]) for row in input_ids.tolist()]
+        return torch.tensor([any(word in text for word in self.words) for text in texts])
+
+
 class EndsWith(StoppingCriteria):  # type: ignore[misc]
     """A text ends where its generated ids end with one of these."""
 
@@ -31,6 +45,10 @@ class EndsWith(StoppingCriteria):  # type: ignore[misc]
     def __call__(self, input_ids: torch.Tensor, scores: Any, **others: Any) -> torch.Tensor:
         rows = [row[self.prompt :] for row in input_ids.tolist()]
         return torch.tensor([any(row[-len(stop) :] == stop for stop in self.stops) for row in rows])
+
+
+def text_of(tokens: TokenizerBundle, ids: list[int]) -> str:
+    return Detokenizer(tokens.token_bytes, tokens.special_ids).decode(ids)
 
 
 def transformers_texts(path: Path, stopping: bool | str, penalty: float) -> list[list[int]]:
@@ -124,7 +142,6 @@ def test_a_grammar_holds_for_each_text(client: Client) -> None:
         ({"n": 5}, "n", "INVALID_FIELD"),
         ({"best_of": 4}, "best_of", "INVALID_FIELD"),
         ({"do_sample": True}, "do_sample", "NOT_SUPPORTED"),
-        ({"stop_words": ["x"]}, "stop_words", "NOT_SUPPORTED"),
         ({"enable_tensors_from_model_inference": True}, "enable_tensors_from_model_inference", "NOT_SUPPORTED"),
         ({"num_beams": 65}, "num_beams", "INVALID_FIELD"),
         ({"num_beams": 64, "n": 1}, "num_beams", "INVALID_FIELD"),  # More than max_batch.
@@ -144,28 +161,67 @@ def test_stop_ids_end_texts_as_eos_does(client: Client) -> None:
     assert by_stops == by_eos
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_stops_of_several_ids_end_texts(client: Client, place: Place, seed: int) -> None:
-    """Where generate of transformers ends them, by a criterion."""
-    fields: dict[str, Any] = {"eos_token_id": [2], "length_penalty": 0.0}
-    rng = random.Random(seed)
-    places = [(text, rng.randrange(2, 14)) for text in read(client, **fields)]
-    stops = [text[place : place + rng.randint(1, 3)] for text, place in places]
-    found = read(client, **fields, stop_words_ids=stops)
+STOPPED: dict[str, Any] = {"eos_token_id": [2], "length_penalty": 0.0}
+
+
+def generated_until(path: Path, criterion: StoppingCriteria) -> list[list[int]]:
+    """What generate of transformers returns for STOPPED where a criterion ends texts."""
     config = GenerationConfig(
         num_beams=4, num_return_sequences=3, early_stopping=False, length_penalty=0.0, max_new_tokens=20,
         eos_token_id=[2], pad_token_id=0, do_sample=False,
     )  # fmt: skip
     prompt = torch.tensor([SEARCH["ids"]])
-    rows = model(place.folder).generate(
+    rows = model(path).generate(
         prompt,
         attention_mask=torch.ones_like(prompt),
         generation_config=config,
-        stopping_criteria=StoppingCriteriaList([EndsWith(stops, prompt.shape[1])]),
+        stopping_criteria=StoppingCriteriaList([criterion]),
     )
-    expected = [until_stop(row.tolist()[3:], [*stops, [2]]) for row in rows]
-    assert found == expected
+    return [row.tolist()[3:] for row in rows]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_stops_of_several_ids_end_texts(client: Client, place: Place, seed: int) -> None:
+    """Where generate of transformers ends them, by a criterion."""
+    rng = random.Random(seed)
+    places = [(text, rng.randrange(2, 14)) for text in read(client, **STOPPED)]
+    stops = [text[place : place + rng.randint(1, 3)] for text, place in places]
+    found = read(client, **STOPPED, stop_words_ids=stops)
+    rows = generated_until(place.folder, EndsWith(stops, len(SEARCH["ids"])))
+    assert found == [until_stop(row, [*stops, [2]]) for row in rows]
     assert any(text[-len(stop) :] == stop for text in found for stop in stops)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_stop_words_end_texts(client: Client, place: Place, seed: int) -> None:
+    """Where generate of transformers ends them, by a criterion that decodes each beam; texts end before the word."""
+    rng, tokens = random.Random(seed), load_tokenizer(open_model(str(place.folder)))
+    words = []
+    for text in (text_of(tokens, ids) for ids in read(client, **STOPPED)):
+        length = rng.randint(2, 4)
+        parts = [text[begin : begin + length] for begin in range(len(text) - length)]
+        words.append(rng.choice([part for part in parts if "\ufffd" not in part]))
+    handle, queue = client.start_request(MODEL, **{**SEARCH, **STOPPED}, stop_words=words)
+    found, said = [], []
+    for choice in queue.choices:
+        elements = list(choice)
+        found.append([token for each in elements for token in each.ids_from_generate])
+        said.append("".join(each.text for each in elements))
+    rows = generated_until(place.folder, Says(words, len(SEARCH["ids"]), tokens))
+    assert found == [until_word(row, words, tokens) for row in rows]
+    assert FinishReason.STOP_WORD in [choice.finish_reason for choice in queue.choices]
+    assert not any(word in text for text in said for word in words)
+    client.release_request(handle)
+
+
+def until_word(ids: list[int], words: list[str], tokens: TokenizerBundle) -> list[int]:
+    """Return the ids up to EOS, or the first that completes a word."""
+    ends = (
+        end
+        for end in range(1, len(ids) + 1)
+        if ids[end - 1] == 2 or any(word in text_of(tokens, ids[:end]) for word in words)
+    )
+    return ids[: next(ends, len(ids))]
 
 
 def until_stop(ids: list[int], stops: list[list[int]]) -> list[int]:

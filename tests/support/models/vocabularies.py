@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from headrace_engine.engine.text.detokenizer import Detokenizer
+from headrace_engine.characters.detokenizer import Detokenizer
 from headrace_engine.models.tokenizer import TokenizerBundle
 from headrace_engine.models.vocabulary.pieces import piece_bytes
 from headrace_engine.models.vocabulary.plain import plain_tokenizer

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_engine.engine.text.detokenizer import Detokenizer
+from headrace_engine.characters.detokenizer import Detokenizer
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.tokenizer import TokenizerBundle, load_tokenizer
 from support.models.stop_reference import Reference, decoder_of, effective, streamed

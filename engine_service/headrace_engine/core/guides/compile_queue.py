@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from headrace_engine.characters.stop_words import WordReader
 from headrace_engine.guided.guide import Guide
 from headrace_engine.ipc.commands import AddSequence
 
@@ -20,6 +21,19 @@ _MEMORY_POLL = 0.05
 """Seconds between checks whether guides that have ended freed memory."""
 
 
+@dataclass(frozen=True, slots=True)
+class Followers:
+    """What follows the text of a sequence.
+
+    Attributes:
+        guide: follows its grammar; None: it has none.
+        words: finds the stop words of a beam search; None: there are none.
+    """
+
+    guide: Guide | None = None
+    words: WordReader | None = None
+
+
 @dataclass(order=True, slots=True)
 class Job:
     """A sequence that is waiting for its guide."""
@@ -27,7 +41,7 @@ class Job:
     due: float
     number: int
     request: AddSequence = field(compare=False)
-    guide: Future[Guide] = field(compare=False)
+    guide: Future[Followers] = field(compare=False)
 
 
 class GuideQueue:
@@ -47,7 +61,7 @@ class GuideQueue:
         self._numbers = 0
         self._closed = False
 
-    def add(self, request: AddSequence) -> Future[Guide]:
+    def add(self, request: AddSequence) -> Future[Followers]:
         """Queue a sequence; return the future of its guide."""
         with self._changed:
             self._numbers += 1

@@ -1,4 +1,4 @@
-"""Compiles the grammars of sequences in a thread, so that steps continue.
+"""Compiles the grammars and stop words of sequences in a thread, so that steps continue.
 
 Until its guide is compiled, a sequence belongs to `Guides`: the scheduler does not know it, and it holds no blocks.
 `ready` hands it over to the core, which queues it with the scheduler or ends it.
@@ -7,13 +7,15 @@ Until its guide is compiled, a sequence belongs to `Guides`: the scheduler does 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Protocol
 
 from headrace_proto.pure.faults import is_fault
 
-from headrace_engine.core.guides.compile_queue import GuideQueue
+from headrace_engine.characters.stop_words import WordReader
+from headrace_engine.core.guides.compile_queue import Followers, GuideQueue
 from headrace_engine.errors import in_words
 from headrace_engine.guided.guide import Guide
 from headrace_engine.ipc.commands import AddSequence
@@ -36,6 +38,11 @@ class GuideMaker(Protocol):
             seconds: processor time that it took then.
         """
 
+    def word_reader(
+        self, words: Sequence[str], prompt: Sequence[int], kept: AbstractSet[int], *, skips_special: bool
+    ) -> WordReader:
+        """Return a reader of texts that continue a prompt, which finds words."""
+
     def has_capacity(self, grammar: str, size: int) -> bool:
         """Return True if there is memory for a grammar of this size, in bytes."""
 
@@ -52,7 +59,7 @@ class Guides:
         self._maker: GuideMaker | None = None
         self._queue = GuideQueue()
         self._thread: threading.Thread | None = None
-        self._pending: dict[int, tuple[AddSequence, Future[Guide]]] = {}
+        self._pending: dict[int, tuple[AddSequence, Future[Followers]]] = {}
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -70,7 +77,7 @@ class Guides:
             found[1].cancel()
             self._queue.discard(found[0])
 
-    def ready(self, *, block: bool) -> Iterator[tuple[AddSequence, Guide | Exception]]:
+    def ready(self, *, block: bool) -> Iterator[tuple[AddSequence, Followers | Exception]]:
         """Yield each sequence once its guide is compiled or has failed, in order of arrival.
 
         Sequences of a group are yielded together.
@@ -89,7 +96,7 @@ class Guides:
         """End the thread after the grammar that it is compiling."""
         self._queue.close()
 
-    def _compiled(self) -> list[tuple[AddSequence, Future[Guide]]]:
+    def _compiled(self) -> list[tuple[AddSequence, Future[Followers]]]:
         """Return the sequences that wait neither for their own guide nor for one of their group."""
         unfinished = {request.group for request, future in self._pending.values() if not future.done()}
         done = [(request, future) for request, future in self._pending.values() if future.done()]
@@ -105,14 +112,29 @@ class Guides:
                 job.guide.set_exception(error)
 
     def _fits(self, request: AddSequence) -> bool:
-        return self._maker is None or self._maker.has_capacity(request.grammar, request.grammar_bytes)
+        if self._maker is None or not request.grammar:
+            return True
+        return self._maker.has_capacity(request.grammar, request.grammar_bytes)
 
-    def _make(self, request: AddSequence) -> Guide:
+    def _make(self, request: AddSequence) -> Followers:
         if self._maker is None:
             self._maker = self._open_maker()
-        guide = self._maker.guide(request.grammar, request.eos_ids, request.grammar_bytes, request.grammar_seconds)
-        guide.take(request.generated)
-        return guide
+        return Followers(_guide(self._maker, request), _words(self._maker, request))
+
+
+def _guide(maker: GuideMaker, request: AddSequence) -> Guide | None:
+    if not request.grammar:
+        return None
+    guide = maker.guide(request.grammar, request.eos_ids, request.grammar_bytes, request.grammar_seconds)
+    guide.take(request.generated)
+    return guide
+
+
+def _words(maker: GuideMaker, request: AddSequence) -> WordReader | None:
+    plan = request.beams
+    if plan is None or not plan.words:
+        return None
+    return maker.word_reader(plan.words, request.prompt, frozenset(plan.kept), skips_special=plan.skips_special)
 
 
 def _start_thread(work: Callable[[], None]) -> threading.Thread:

@@ -14,7 +14,9 @@ from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from headrace_engine.characters.stop_words import Reading, WordReader
 from headrace_engine.core.runner import Candidate, Sampled
+from headrace_engine.core.scheduling.beams import Beam, Link, Text, id_of, ids_back, tokens_of
 from headrace_engine.generation_config import BeamStopping
 from headrace_engine.guided.guide import Guide
 from headrace_engine.ipc.commands import AddSequence, BeamPlan
@@ -22,40 +24,6 @@ from headrace_engine.result_types import FinishReason
 
 if TYPE_CHECKING:
     from headrace_engine.core.scheduling.sequence import Sequence as CoreSequence
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Link:
-    """A token of a beam, and those before it, which beams share."""
-
-    before: Link | None
-    token: Sampled
-
-
-@dataclass(slots=True, eq=False)
-class Beam:
-    """A text that goes on.
-
-    Attributes:
-        score: sum of its log-probabilities.
-        last: its last token; None: it begins.
-        guide: follows its grammar; None: it has none.
-        parent: the sequence whose ids it continues; None: it is to be computed again.
-    """
-
-    score: float = 0.0
-    last: Link | None = None
-    guide: Guide | None = None
-    parent: CoreSequence | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A text that has ended."""
-
-    score: float
-    last: Link
-    reason: FinishReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +46,7 @@ class BeamSearch:
     Args:
         request: its `beams` are set.
         guide: at the start of the text; None: the text has no grammar.
+        words: finds stop words; None: there are none.
 
     Attributes:
         keys: keys of the sequences that wait for a text.
@@ -90,11 +59,14 @@ class BeamSearch:
         over: it has ended.
     """
 
-    def __init__(self, request: AddSequence, plan: BeamPlan, guide: Guide | None) -> None:
+    def __init__(
+        self, request: AddSequence, plan: BeamPlan, guide: Guide | None, words: WordReader | None = None
+    ) -> None:
         self.request = request
         self.plan = plan
         self.keys = [each.key for each in plan.wanted]
-        self.beams = [Beam(guide=guide)]
+        self.beams = [Beam(guide=guide) if words is None else Beam(guide=guide, reading=words.start)]
+        self._words = words
         self.texts: list[Text] = []
         self.members: list[CoreSequence] = []
         self.length = 0
@@ -107,8 +79,14 @@ class BeamSearch:
 
     @property
     def wanted_candidates(self) -> int:
-        """Number of candidates of each beam: the next beams are among them, whichever of them end a text."""
-        return self.plan.num_beams + len({*self.request.eos_ids, *self.request.stop_ids, *self._stop_lengths})
+        """Number of candidates of each beam: the next beams are among them, whichever of their ids end a text."""
+        ends = len(self._ends)
+        return self.plan.num_beams + (ends if self._words is None else max(ends, self.plan.num_beams))
+
+    @property
+    def _ends(self) -> set[int]:
+        """Ids that may end a text, whatever it says."""
+        return {*self.request.eos_ids, *self.request.stop_ids, *self._stop_lengths}
 
     def slots(self, member: CoreSequence) -> int:
         """Return the number of slots of the batch that a member takes: the first has those of beams to come."""
@@ -151,13 +129,13 @@ class BeamSearch:
 
     def ids(self, beam: Beam) -> list[int]:
         """Return all ids of a beam, those of the prompt first."""
-        return [*self.request.prompt, *(_id(token) for token in _tokens(beam.last))]
+        return [*self.request.prompt, *(id_of(token) for token in tokens_of(beam.last))]
 
     def result(self, index: int) -> tuple[list[Sampled], FinishReason]:
         """Return the tokens of a text, by its index, and why it ended; none where there are fewer texts."""
         if index >= len(self.texts):
             return [], FinishReason.NO_TOKEN_LEFT
-        return _tokens(self.texts[index].last), self.texts[index].reason
+        return tokens_of(self.texts[index].last), self.texts[index].reason
 
     def _options(self, results: Sequence[Sampled]) -> list[_Option]:
         """Return the continuations of all beams, best first."""
@@ -167,12 +145,14 @@ class BeamSearch:
             for number, (beam, result) in pairs
             for candidate in result.candidates or ()
         ]
-        return sorted(found, key=attrgetter("order"))
+        best = sorted(found, key=attrgetter("order"))
+        # Any id may complete a word: as in transformers, beams go on with those that do not of so many.
+        return best if self._words is None else best[: max(2, 1 + len(self._ends)) * self.plan.num_beams]
 
     def _reason(self, option: _Option, last: bool) -> FinishReason | None:
         """Return why a text ends with a continuation; None: it does not."""
         if self.length > self.request.min_new:
-            if option.candidate[0] in self.request.stop_ids or self._completes_stop(option):
+            if option.candidate[0] in self.request.stop_ids or self._completes_stop(option) or self._read(option)[1]:
                 return FinishReason.STOP_WORD
             if option.candidate[0] in self.request.eos_ids:
                 return FinishReason.EOS
@@ -182,8 +162,13 @@ class BeamSearch:
         lengths = self._stop_lengths.get(option.candidate[0])
         if lengths is None:
             return False
-        ids = [option.candidate[0], *islice(_ids_back(self.beams[option.beam].last), max(lengths) - 1)]
+        ids = [option.candidate[0], *islice(ids_back(self.beams[option.beam].last), max(lengths) - 1)]
         return any(tuple(ids[length - 1 :: -1]) in self._stops for length in lengths if length <= len(ids))
+
+    def _read(self, option: _Option) -> tuple[Reading, bool]:
+        """Return where a text stands after a continuation, and whether that completes a stop word."""
+        reading = self.beams[option.beam].reading
+        return (reading, False) if self._words is None else self._words.read(reading, option.candidate[0])
 
     def _end(self, option: _Option, result: Sampled, reason: FinishReason) -> None:
         text = Text(self._normalized(option.score, self.length), self._link(option, result), reason)
@@ -212,7 +197,8 @@ class BeamSearch:
         for option, guide in zip(chosen, guides, strict=True):
             if guide is not None:
                 guide.take([option.candidate[0]])
-            yield Beam(option.score, self._link(option, results[option.beam]), guide, self.members[option.beam])
+            link, parent = self._link(option, results[option.beam]), self.members[option.beam]
+            yield Beam(option.score, link, guide, self._read(option)[0], parent)
 
     def _link(self, option: _Option, result: Sampled) -> Link:
         token_id, _, logprob = option.candidate
@@ -227,24 +213,3 @@ class BeamSearch:
         except OverflowError:
             divisor = math.inf
         return score / divisor if divisor else math.copysign(math.inf, score)
-
-
-def _tokens(last: Link | None) -> list[Sampled]:
-    """Return the tokens up to one, in order."""
-    return list(_tokens_back(last))[::-1]
-
-
-def _tokens_back(last: Link | None) -> Iterator[Sampled]:
-    """Yield a token, and those before it."""
-    while last is not None:
-        yield last.token
-        last = last.before
-
-
-def _ids_back(last: Link | None) -> Iterator[int]:
-    return map(_id, _tokens_back(last))
-
-
-def _id(token: Sampled) -> int:
-    assert token.token_id is not None, "beams consist of ids"
-    return token.token_id

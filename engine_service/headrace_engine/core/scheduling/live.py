@@ -11,6 +11,7 @@ from collections.abc import Collection
 from itertools import count
 from operator import attrgetter
 
+from headrace_engine.characters.stop_words import WordReader
 from headrace_engine.core.kv.block_pool import BlockPool
 from headrace_engine.core.scheduling.beam_search import BeamSearch
 from headrace_engine.core.scheduling.groups import Groups
@@ -54,8 +55,8 @@ class LiveSequences:
         """Return all sequences."""
         return self._by_key.values()
 
-    def add(self, request: AddSequence, guide: Guide | None = None) -> Sequence:
-        """Queue a sequence.
+    def add(self, request: AddSequence, guide: Guide | None = None, words: WordReader | None = None) -> Sequence:
+        """Queue a sequence; see `Scheduler.add`.
 
         Raises:
             ValueError: its key is in use.
@@ -65,7 +66,7 @@ class LiveSequences:
         sequence = Sequence(request, next(self._arrivals), self._tables.cursor(request), guide)
         self._by_key[request.key] = sequence
         self.groups.join(sequence)
-        self.searches.join(sequence)
+        self.searches.join(sequence, words)
         self.waiting.push(sequence)
         return sequence
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace_engine.block_keys import Scope
+from headrace_engine.characters.stop_words import WordReader
 from headrace_engine.core.kv.block_pool import BlockPool, IntegrityError
 from headrace_engine.core.kv.host_tier import HostTier
 from headrace_engine.core.scheduling.beam_search import BeamSearch
@@ -66,16 +67,17 @@ class Scheduler:
         )
         return CoreStat(len(self._live.running), len(self._live.waiting), pool, self._counters.copy())
 
-    def add(self, request: AddSequence, guide: Guide | None = None) -> Sequence:
+    def add(self, request: AddSequence, guide: Guide | None = None, words: WordReader | None = None) -> Sequence:
         """Queue a sequence, which the scheduler owns until it ends.
 
         Args:
             guide: follows its grammar, if it has one.
+            words: finds the stop words of a beam search, if it has some.
 
         Raises:
             ValueError: its key is in use.
         """
-        return self._live.add(request, guide)
+        return self._live.add(request, guide, words)
 
     def find(self, key: int) -> Sequence | None:
         """Return the sequence with this key, if it has not ended; of a beam search, the first of its sequences."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import count
 
-from headrace_engine.core.scheduling.beam_search import Beam, BeamSearch
+from headrace_engine.characters.stop_words import WordReader
+from headrace_engine.core.scheduling.beam_search import BeamSearch
+from headrace_engine.core.scheduling.beams import Beam
 from headrace_engine.core.scheduling.sequence import Sequence, SequenceStatus
 from headrace_engine.core.scheduling.tables import BlockTables
 
@@ -27,8 +29,11 @@ class Searches:
         self._searches: dict[BeamSearch, None] = {}
         self._numbers = count(1)
 
-    def join(self, sequence: Sequence) -> None:
+    def join(self, sequence: Sequence, words: WordReader | None = None) -> None:
         """Begin the search of a waiting sequence, if it has one.
+
+        Args:
+            words: finds its stop words, if it has some.
 
         Raises:
             ValueError: one of its keys is in use.
@@ -36,7 +41,7 @@ class Searches:
         plan = sequence.request.beams
         if plan is None:
             return
-        search = BeamSearch(sequence.request, plan, sequence.guide)
+        search = BeamSearch(sequence.request, plan, sequence.guide, words)
         if not self._by_key.keys().isdisjoint(search.keys):
             raise ValueError(f"one of the keys {search.keys} is in use")
         search.members.append(sequence)

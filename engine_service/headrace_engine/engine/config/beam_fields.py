@@ -8,12 +8,6 @@ from typing import NoReturn
 from headrace_engine.errors import FieldViolation, InvalidArgument
 from headrace_engine.generation_config import BeamStopping, GenerationConfig
 
-_NOT_SUPPORTED = {
-    "stop_words": ": beams have ids and no text, so that stop_words_ids and stop_token_ids end them",
-    "enable_tensors_from_model_inference": "",
-}
-"""Fields that a beam search does not honour, and what to say of them."""
-
 
 def with_beams(sent: GenerationConfig, joined: GenerationConfig) -> GenerationConfig:
     """Check the fields of a beam search, and return the config with those that follow from it.
@@ -35,10 +29,9 @@ def with_beams(sent: GenerationConfig, joined: GenerationConfig) -> GenerationCo
         _refuse("best_of", f"= {sent.best_of} does not go with num_beams = {beams}: it returns the best n already")
     if sent.do_sample:
         _refuse("do_sample", f"= True does not go with num_beams = {beams}: beams are not sampled", "NOT_SUPPORTED")
-    for name, why in _NOT_SUPPORTED.items():
-        if value := getattr(joined, name):
-            shown = f"has {len(value)} entries, which" if isinstance(value, tuple) else f"= {value}"
-            _refuse(name, f"{shown} is not supported with num_beams = {beams}{why}", "NOT_SUPPORTED")
+    if joined.enable_tensors_from_model_inference:
+        name = "enable_tensors_from_model_inference"
+        _refuse(name, f"= True is not supported with num_beams = {beams}", "NOT_SUPPORTED")
     return replace(joined, do_sample=False)
 
 

@@ -172,7 +172,8 @@ class Admission:
         request = None
         try:
             accepted = self._accepted(start.request, resolved, reserved.ahead)
-            common = message(resolved.prompt.ids, generation, resolved.rules, resolved.guided)
+            kept = resolved.prompt.answer.kept
+            common = message(resolved.prompt.ids, generation, resolved.rules, resolved.guided, kept)
             if generation.effective.lora_name:  # It may have been unloaded in the meantime.
                 adapter = model.adapters.use(generation.effective.lora_name)
                 accepted = replace(accepted, adapter_digest=adapter.digest)

@@ -187,8 +187,18 @@ def _shown(
     )
 
 
-def message(prompt: tuple[int, ...], generation: Generation, rules: LogitRules | None, guided: Verdict) -> AddSequence:
-    """Return the message to the core with everything that the request's sequences have in common."""
+def message(
+    prompt: tuple[int, ...],
+    generation: Generation,
+    rules: LogitRules | None,
+    guided: Verdict,
+    kept: frozenset[int] = frozenset(),
+) -> AddSequence:
+    """Return the message to the core with everything that the request's sequences have in common.
+
+    Args:
+        kept: special ids that stay in the text.
+    """
     config = generation.effective
     return AddSequence(
         key=0,
@@ -210,16 +220,24 @@ def message(prompt: tuple[int, ...], generation: Generation, rules: LogitRules |
         interrupt_policy=config.interrupt_policy or InterruptPolicy.RESUME,
         prompt_logprobs=config.prompt_logprobs,
         tensors=bool(config.enable_tensors_from_model_inference),
-        beams=_beams(config),
+        beams=_beams(config, kept),
     )
 
 
-def _beams(config: GenerationConfig) -> BeamPlan | None:
+def _beams(config: GenerationConfig, kept: frozenset[int]) -> BeamPlan | None:
     if not has_beams(config):
         return None
     penalty = 1.0 if config.length_penalty is None else config.length_penalty
     stopping = config.beam_stopping or BeamStopping.HEURISTIC
-    return BeamPlan(config.num_beams or 1, penalty, stopping, stops=config.stop_words_ids)
+    return BeamPlan(
+        config.num_beams or 1,
+        penalty,
+        stopping,
+        stops=config.stop_words_ids,
+        words=config.stop_words,
+        skips_special=config.skip_special_tokens is not False,
+        kept=tuple(sorted(kept)) if config.stop_words else (),
+    )
 
 
 def begin(model: Model, sequences: NewSequences, generation: Generation, common: AddSequence) -> None:

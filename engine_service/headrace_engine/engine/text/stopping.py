@@ -7,9 +7,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
-from headrace_engine.engine.text.detokenizer import WHOLE, Cut, Detokenizer, TokenBytes
-from headrace_engine.engine.text.stops import IdStop, Stops, WordStop
-from headrace_engine.engine.text.word_finder import WordCursor
+from headrace_engine.characters.detokenizer import WHOLE, Cut, Detokenizer, TokenBytes
+from headrace_engine.characters.stop_words import WordStop
+from headrace_engine.characters.word_finder import WordCursor
+from headrace_engine.engine.text.stops import IdStop, Stops
 from headrace_engine.result_types import StopKind, StopMatch
 
 
@@ -71,8 +72,8 @@ class StoppingDetokenizer:
         self._token_bytes = token_bytes
         self._skipped = skipped
         self._decoder = Detokenizer(token_bytes, skipped, start)
-        self._words = WordCursor(stops.word_finder)
-        self._named = WordCursor(stops.named_finder) if stops.named_finder else None
+        self._words = WordCursor(stops.words.finder)
+        self._named = WordCursor(stops.words.named_finder) if stops.words.named_finder else None
         self._ids = WordCursor(stops.id_finder)
         self._held = ""
         self._sent = 0  # Characters of the text before `_held`.
@@ -130,7 +131,7 @@ class StoppingDetokenizer:
 
     def _word(self, piece: str) -> _Ending | None:
         """Return a stop word that ends within a piece of text."""
-        if not self._stops.words:
+        if not self._stops.words.listed:
             return None
         for length, character in enumerate(piece, self._length - len(piece) + 1):
             index = self._words.take(character)
@@ -141,8 +142,8 @@ class StoppingDetokenizer:
         return None
 
     def _longest(self, index: int | None, named: int | None) -> WordStop:
-        found = [] if index is None else [self._stops.words[index]]
-        found += [] if named is None else [self._stops.named[named]]
+        found = [] if index is None else [self._stops.words.listed[index]]
+        found += [] if named is None else [self._stops.words.named[named]]
         return max(found, key=lambda stop: len(stop.text))
 
     def _special(self, token_id: int) -> _Ending | None:
@@ -152,7 +153,7 @@ class StoppingDetokenizer:
         index = self._named.take(token_id)
         if index is None or self._left > 0:
             return None
-        stop = self._stops.named[index]
+        stop = self._stops.words.named[index]
         cut = "" if stop.visible else self._decoder.flush()
         return self._word_ending(stop, self._length - stop.visible, cut)
 

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headrace_engine.engine.text.word_finder import Symbol, WordFinder
+from headrace_engine.characters.stop_words import StopWords, stop_words_of
+from headrace_engine.characters.word_finder import WordFinder
 from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.models.tokenizer import TokenizerBundle
 from headrace_engine.result_types import StopKind
-
-
-@dataclass(frozen=True, slots=True)
-class WordStop:
-    """One of stop_words.
-
-    Attributes:
-        index: its index in the list.
-        visible: number of its characters that appear in a text without special tokens.
-    """
-
-    text: str
-    index: int
-    visible: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +31,15 @@ class Stops:
     """The stops of one request, by text or by last ids.
 
     Attributes:
-        words: stop_words, searched in the text.
-        named: those of them that name special tokens, which the text omits; searched in text and ids together.
+        words: searched in the text.
         ids: ids that end a sequence; EOS last, so that the caller's stops take precedence.
         longest: maximum number of ids of one of them.
         include: keep the text of the matching stop.
         min_new: number of tokens before which no stop ends a sequence.
     """
 
-    words: tuple[WordStop, ...]
-    named: tuple[WordStop, ...]
+    words: StopWords
     ids: tuple[IdStop, ...]
-    word_finder: WordFinder
-    named_finder: WordFinder | None
     id_finder: WordFinder
     longest: int
     include: bool
@@ -76,15 +58,11 @@ def stops_of(config: GenerationConfig, eos_ids: tuple[int, ...], min_new: int, b
     has_stops = config.stop_words or config.stop_words_ids or config.stop_token_ids
     if not has_stops and (config.include_stop or hidden.issuperset(eos_ids)):
         return None
-    words = tuple(WordStop(word, index, len(word)) for index, word in enumerate(config.stop_words))
-    marked = dict(_named(words, bundle)) if skips else {}
+    special = dict(zip(bundle.special_texts, sorted(bundle.special_ids), strict=True)) if skips else {}
     ids = (*_id_stops(config), *(IdStop((token_id,), None, 0) for token_id in eos_ids))
     return Stops(
-        words=words,
-        named=tuple(marked),
+        words=stop_words_of(config.stop_words, special),
         ids=ids,
-        word_finder=WordFinder(config.stop_words),
-        named_finder=WordFinder(marked.values(), silent=bundle.special_ids) if marked else None,
         id_finder=WordFinder(stop.ids for stop in ids),
         longest=max((len(stop.ids) for stop in ids), default=1),
         include=bool(config.include_stop),
@@ -97,24 +75,3 @@ def _id_stops(config: GenerationConfig) -> Iterator[IdStop]:
         yield IdStop(ids, StopKind.STOP_WORDS_IDS, index)
     for index, token_id in enumerate(config.stop_token_ids):
         yield IdStop((token_id,), StopKind.STOP_TOKEN_IDS, index)
-
-
-def _named(words: tuple[WordStop, ...], bundle: TokenizerBundle) -> Iterator[tuple[WordStop, list[Symbol]]]:
-    """Yield the words that contain special tokens, each with its characters and the ids of those tokens."""
-    special = dict(zip(bundle.special_texts, sorted(bundle.special_ids), strict=True))
-    names = sorted(filter(None, special), key=len, reverse=True)
-    pattern = re.compile("|".join(map(re.escape, names)) or "(?!)")
-    for word in words:
-        symbols = list(_symbols(word.text, pattern, special))
-        if len(symbols) < len(word.text):
-            visible = sum(isinstance(symbol, str) for symbol in symbols)
-            yield WordStop(word.text, word.index, visible), symbols
-
-
-def _symbols(text: str, pattern: re.Pattern[str], special: Mapping[str, int]) -> Iterator[Symbol]:
-    begin = 0
-    for match in pattern.finditer(text):
-        yield from text[begin : match.start()]
-        yield special[match[0]]
-        begin = match.end()
-    yield from text[begin:]

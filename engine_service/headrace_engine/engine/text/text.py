@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from headrace_engine.characters.detokenizer import Detokenizer, cut_of_prompt
 from headrace_engine.chat_types import Chat, ChatMessage
 from headrace_engine.engine.chat.renderer import Renderer
 from headrace_engine.engine.config.generation import Generation
 from headrace_engine.engine.config.prompt_size import check_size
 from headrace_engine.engine.config.stop_fields import stop_size
 from headrace_engine.engine.text.answers import Answers
-from headrace_engine.engine.text.detokenizer import Detokenizer, cut_of_prompt
 from headrace_engine.engine.text.pieces import encode_pieces
 from headrace_engine.engine.text.spellings import SLICE, in_slices, spell_slices, spelling_size, spellings
 from headrace_engine.engine.text.stopping import Decoder, StoppingDetokenizer

@@ -69,11 +69,12 @@ def test_sequences_are_ready_when_guides_are_compiled(guides: Guides, vocabulary
     assert list(made(guides)) == [1, 2]
 
 
-def made(guides: Guides) -> dict[int, Guide | Exception]:
+def made(guides: Guides) -> dict[int, Guide | Exception | None]:
     """Collect all of them, by key."""
-    found: dict[int, Guide | Exception] = {}
+    found: dict[int, Guide | Exception | None] = {}
     while guides:
-        found |= {request.key: guide for request, guide in guides.ready(block=True)}
+        for request, each in guides.ready(block=True):
+            found[request.key] = each if isinstance(each, Exception) else each.guide
     return found
 
 

@@ -8,12 +8,12 @@ from itertools import count
 from typing import Any
 
 import pytest
+from headrace_engine.characters.detokenizer import Detokenizer
 from headrace_engine.engine.cores.outputs import Outputs
 from headrace_engine.engine.results.result_log import ResultLog
 from headrace_engine.engine.results.sequence import Sequence
 from headrace_engine.engine.results.statistics import SequenceTimes, StepHistory
 from headrace_engine.engine.results.token_details import DetailOptions
-from headrace_engine.engine.text.detokenizer import Detokenizer
 from headrace_engine.ipc.commands import AddSequence
 from headrace_engine.ipc.messages import Ended, Scheduled, StepOutput
 from headrace_engine.result_types import FinishReason, GenerateStatus, TopLogprobs

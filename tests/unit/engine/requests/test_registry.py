@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import cast
 
 import pytest
+from headrace_engine.characters.detokenizer import Detokenizer
 from headrace_engine.config import Lease
 from headrace_engine.engine.models.model import Model
 from headrace_engine.engine.requests.registry import RequestRegistry
@@ -16,7 +17,6 @@ from headrace_engine.engine.requests.start_keys import KEY_MEMORY, Key
 from headrace_engine.engine.results.result_log import ResultLog
 from headrace_engine.engine.results.sequence import Sequence
 from headrace_engine.engine.results.statistics import SequenceTimes
-from headrace_engine.engine.text.detokenizer import Detokenizer
 from headrace_engine.errors import AlreadyExists, InvalidArgument, NotFound
 from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.request_types import AcceptedRequest, ConfigWarning

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from headrace_engine.characters.word_finder import WordFinder
 from headrace_engine.engine.requests.request_size import PLAIN_BYTES, held_bytes, payload_size
 from headrace_engine.engine.results.budget import log_bytes
 from headrace_engine.engine.text.stopping import StoppingDetokenizer
-from headrace_engine.engine.text.word_finder import WordFinder
 from headrace_engine.errors import InvalidArgument, ResourceExhausted
 from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind

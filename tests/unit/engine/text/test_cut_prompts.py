@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from headrace_engine.engine.text.detokenizer import Detokenizer, cut_of_prompt
+from headrace_engine.characters.detokenizer import Detokenizer, cut_of_prompt
 from headrace_engine.engine.text.stopping import Decoder, StoppingDetokenizer
 from headrace_engine.engine.text.stops import stops_of
 from hypothesis import given

@@ -129,7 +129,7 @@ def test_the_space_before_the_first_word_stays() -> None:
 
 def test_an_id_without_a_piece_leaves_no_text() -> None:
     """Models may have more ids than their tokenizer."""
-    from headrace_engine.engine.text.detokenizer import Detokenizer
+    from headrace_engine.characters.detokenizer import Detokenizer
 
     decoder = Detokenizer(lambda token_id: b"", frozenset())
     assert (decoder.push(383), decoder.flush()) == ("", "")
