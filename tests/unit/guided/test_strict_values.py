@@ -36,6 +36,14 @@ def written(calls: str, key: str, value: str) -> str:
     return f"{begin}{text}{layout.close}{end}"
 
 
+def call_of(calls: str, entries: str) -> str:
+    """A call with these arguments, as a format with literals writes it."""
+    layout = CALLS[calls].layout
+    assert isinstance(layout, LiteralCalls)
+    text = f"f{layout.brackets[0]}{entries}{layout.brackets[1]}"
+    return f"{layout.open}[{text}]{layout.close}" if layout.listed else f"{layout.open}{text}{layout.close}"
+
+
 @pytest.mark.parametrize("value", ["1e999", "-1E+400", "7" * 5000, '{"b": [1e999]}'])
 @pytest.mark.parametrize("calls", PARAMETERS)
 def test_numbers_of_any_size_stay_numbers(calls: str, value: str) -> None:
@@ -45,6 +53,53 @@ def test_numbers_of_any_size_stay_numbers(calls: str, value: str) -> None:
     assert accepts(Letters([]), strict(calls, parameters), text)
     [(name, arguments)] = parted(calls, text, tools=[{"function": {"name": "f", "parameters": parameters}}])
     assert (name, arguments) == ("f", f'{{"a": {value}}}')
+
+
+def held(calls: str, schema: Any) -> tuple[WantedCalls, list[Any]]:
+    """Calls of a function with one strict parameter, and its tools."""
+    parameters = {"type": "object", "properties": {"a": schema}}
+    return strict(calls, parameters), [{"function": {"name": "f", "parameters": parameters}}]
+
+
+@pytest.mark.parametrize("calls", PARAMETERS)
+def test_strings_cannot_hold_what_would_end_them(calls: str) -> None:
+    layout = CALLS[calls].layout
+    assert isinstance(layout, ParameterCalls)
+    what, tools = held(calls, {"type": "string"})
+    sign = layout.value_opens[0] if layout.value_opens else ""
+    for value, accepted in (("x < y", True), (f"x{layout.value_close}y", False)):
+        text = written(calls, "a", value).replace(layout.value_opens[-1] if layout.value_opens else "", sign)
+        assert accepts(Letters([]), what, text) is accepted
+        assert (parted(calls, text, tools=tools)[0] == ("f", json.dumps({"a": value}))) is accepted
+
+
+@pytest.mark.parametrize("size", [0, 1, 7])
+@pytest.mark.parametrize("calls", PARAMETERS)
+def test_strings_within_json_may_hold_marks(calls: str, size: int) -> None:
+    layout = CALLS[calls].layout
+    assert isinstance(layout, ParameterCalls)
+    what, tools = held(calls, {"type": "array", "items": {"type": "string"}})
+    value = json.dumps([f'x{layout.value_close}"y"\\{layout.value_close}{layout.close}', "z"])
+    text = written(calls, "a", value)
+    assert accepts(Letters([]), what, text)
+    assert parted(calls, text, tools=tools, size=size) == [("f", f'{{"a": {value}}}')]
+
+
+@pytest.mark.parametrize("size", [0, 1, 7])
+@pytest.mark.parametrize("calls", PARAMETERS)
+def test_strings_that_never_end_take_nothing_from_later_calls(calls: str, size: int) -> None:
+    _, tools = held(calls, {"type": "array"})
+    texts = [written(calls, "a", value) for value in ('["x', "[1]", '["y', '["z"]')]
+    found = parted(calls, "".join(texts), tools=tools, size=size)
+    assert found == [("f", f'{{"a": {value}}}') for value in (json.dumps('["x'), "[1]", json.dumps('["y'), '["z"]')]
+
+
+@pytest.mark.parametrize("calls", PARAMETERS + LITERALS)
+def test_values_of_any_depth_stay_what_they_are(calls: str) -> None:
+    value = "[" * 5000 + "1" + "]" * 5000
+    layout = CALLS[calls].layout
+    text = call_of(calls, f"a{layout.sign}{value}") if isinstance(layout, LiteralCalls) else written(calls, "a", value)
+    assert parted(calls, text, tools=held(calls, {"type": "array"})[1]) == [("f", f'{{"a": {value}}}')]
 
 
 def doubling(length: int) -> dict[str, Any]:
@@ -101,9 +156,7 @@ def test_optional_arguments_come_in_order(calls: str) -> None:
     assert isinstance(layout, LiteralCalls)
 
     def call(*names: str) -> str:
-        entries = (", " if not layout.quotes else ",").join(f"{name}{layout.sign}1" for name in names)
-        text = f"f{layout.brackets[0]}{entries}{layout.brackets[1]}"
-        return f"{layout.open}[{text}]{layout.close}" if layout.listed else f"{layout.open}{text}{layout.close}"
+        return call_of(calls, (", " if not layout.quotes else ",").join(f"{name}{layout.sign}1" for name in names))
 
     letters, what = Letters([]), strict(calls, optional(3))
     for names in ((), ("p0",), ("p2",), ("p0", "p2"), ("p1", "p2"), ("p0", "p1", "p2")):

@@ -119,7 +119,7 @@ def _value(rules: Rules, layout: ParameterCalls, function: Function, root: Any, 
             raise refused(f'of {function.name} cannot be strict: the values of "{key[:64]}" {what}')
         return f"{head} ({' | '.join(map(rules.literal, texts))}) {rules.literal(close)} {blank}"
     refuse_more(function, schema, {"type"})
-    return f"{head} {rules.upto(close)} {blank}"
+    return f"{head} {rules.upto(layout.value_close)} {blank}"
 
 
 def _is_string(schema: Any) -> bool:
@@ -133,7 +133,6 @@ def _is_string(schema: Any) -> bool:
 
 def _any(rules: Rules, layout: ParameterCalls) -> str:
     blank, key = rules.pattern(_BLANK), rules.pattern(r'[^<>"\s]{1,64}')
-    close = ("\n" if layout.line_breaks else "") + layout.value_close
     opens = " | ".join(rules.literal(one) for one in layout.value_opens)
     line = rules.literal("\n") if layout.line_breaks else ""
     parts = (
@@ -143,7 +142,7 @@ def _any(rules: Rules, layout: ParameterCalls) -> str:
         blank if len(layout.value_opens) == 1 else "",
         f"({opens})" if opens else "",
         line,
-        rules.upto(close),
+        rules.upto(layout.value_close),
         blank,
     )
     return " ".join(filter(None, parts))

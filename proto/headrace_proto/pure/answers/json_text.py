@@ -27,16 +27,21 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse, parse_int=float)
 """JSON bounds no numbers, where Python reads integers of up to 4,300 digits."""
 
 
+class TooDeep(ValueError):
+    """A text is nested deeper than Python reads JSON: some 1,000 levels."""
+
+
 def loads(text: str) -> Any:
     """Return the value of a text; numbers as floats, infinite beyond their range.
 
     Raises:
+        TooDeep: it is nested deeper than Python reads.
         ValueError: it is no JSON; the words NaN and Infinity are none.
     """
     try:
         return _DECODER.decode(text)
     except RecursionError as error:
-        raise ValueError("is nested too deep") from error
+        raise TooDeep from error
 
 
 def quoted(text: str) -> str:
@@ -97,7 +102,7 @@ def read_value(reader: Reader) -> Steps[str]:
 
 def stream_value(reader: Reader) -> Steps[bool]:
     """Give on a list or an object as arguments, as it comes. Return whether it was closed."""
-    extent = _Extent()
+    extent = Extent()
     while True:
         end = extent.scan(reader.text, reader.at)
         if end > reader.at:
@@ -107,31 +112,32 @@ def stream_value(reader: Reader) -> Steps[bool]:
 
 
 def _held_value(reader: Reader) -> Steps[str]:
-    extent, found = _Extent(), []
+    extent, found = Extent(), []
     while True:
         found.append(reader.take(extent.scan(reader.text, reader.at) - reader.at))
         if extent.ended or not (yield from reader.more()):
             return "".join(found)
 
 
-class _Extent:
+class Extent:
     """Finds where a list, an object or a string ends.
 
     Attributes:
         closed: its end was found.
         ended: so it was, or it is no JSON from there on.
+        in_string: it is within a string.
     """
 
     def __init__(self) -> None:
         self._closers: list[str] = []
-        self._inside = False
+        self.in_string = False
         self.closed = self.ended = False
 
     def scan(self, text: str, at: int) -> int:
         """Return how far a text belongs to the value, from a position on."""
         while at < len(text) and not self.ended:
             before = at
-            at = self._in_string(text, at) if self._inside else self._outside(text, at)
+            at = self._in_string(text, at) if self.in_string else self._outside(text, at)
             if at == before:
                 break
         return at
@@ -142,7 +148,7 @@ class _Extent:
             return plain.end()
         if text[at] == "\\":
             return at + 2 if at + 1 < len(text) else at
-        self._inside = False
+        self.in_string = False
         self.closed = self.ended = not self._closers
         return at + 1
 
@@ -152,7 +158,7 @@ class _Extent:
             return plain.end()
         one = text[at]
         if one == '"':
-            self._inside = True
+            self.in_string = True
         elif one in _CLOSED_BY:
             self._closers.append(_CLOSED_BY[one])
         elif self._closers.pop() != one:

@@ -10,12 +10,26 @@ from headrace_proto.pure.answers.named_calls import NAME
 from headrace_proto.pure.answers.pieces import Arguments, CallBegin, Piece, Steps
 from headrace_proto.pure.answers.reader import Reader
 
-MAX_DEPTH = 100
-"""Maximum nesting of lists and objects."""
-
 _CONSTANTS = {"True": "true", "False": "false", "None": "null", "true": "true", "false": "false", "null": "null"}
 _SCALAR = re.compile(r"[^\s,:=()\[\]{}\"']+")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v", "0": "\0", "\n": ""}
+
+
+@dataclass
+class _Open:
+    """A list or an object that was begun.
+
+    Attributes:
+        close: what ends it.
+        json_close: what ends it in JSON.
+        sign: between a name and its value; "": it is a list.
+        begun: it has a value.
+    """
+
+    close: str
+    json_close: str
+    sign: str
+    begun: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,29 +83,44 @@ class LiteralCalls:
             return False
         reader.commit()
         yield CallBegin(name)
-        yield from self._entries(reader, self.brackets[1], self.sign, MAX_DEPTH)
+        yield from self._arguments(reader)
         return True
 
-    def _entries(self, reader: Reader, close: str, sign: str, depth: int) -> Steps[bool]:
-        """Give on names and values up to a bracket, as an object. Return whether that came."""
+    def _arguments(self, reader: Reader) -> Steps[None]:
+        """Give on named values up to the bracket after them, as an object. Nesting costs no more than length."""
+        open_parts = [_Open(self.brackets[1], "}", self.sign)]
         yield Arguments("{")
-        between = ""
-        while True:
+        while open_parts:
+            part = open_parts[-1]
             yield from reader.space()
-            if (yield from reader.sees(close)):
-                yield Arguments("}")
-                return True
+            if (yield from reader.sees(part.close)):
+                yield Arguments(part.json_close)
+                open_parts.pop()
+            elif not (yield from self._next(reader, part)):
+                return
+            elif (opened := (yield from reader.sees_one(["{", "["]))) >= 0:
+                yield Arguments("{["[opened])
+                open_parts.append(_Open("}", "}", ":") if opened == 0 else _Open("]", "]", ""))
+            elif not (yield from self._scalar(reader)):
+                return
+
+    def _next(self, reader: Reader, part: _Open) -> Steps[bool]:
+        """Read what stands before a value: a comma, and in an object a key. Return whether it does."""
+        between, part.begun = ", " if part.begun else "", True
+        if between:
+            if not (yield from reader.sees(",")) and not part.sign:
+                return False
+            yield from reader.space()
+        if not part.sign:
             if between:
-                yield from reader.sees(",")
-                yield from reader.space()
-            key = yield from self._key(reader, sign)
-            if key is None:
-                return False
-            yield Arguments(f'{between}"{quoted(key)}": ')
-            between = ", "
-            yield from reader.space()
-            if not (yield from self._value(reader, depth)):
-                return False
+                yield Arguments(between)
+            return True
+        key = yield from self._key(reader, part.sign)
+        if key is None:
+            return False
+        yield Arguments(f'{between}"{quoted(key)}": ')
+        yield from reader.space()
+        return True
 
     def _key(self, reader: Reader, sign: str) -> Steps[str | None]:
         """Read a key, with quotation marks or without, and what follows it."""
@@ -110,32 +139,11 @@ class LiteralCalls:
         found = yield from reader.sees_one(marks)
         return "" if found < 0 else marks[found]
 
-    def _value(self, reader: Reader, depth: int) -> Steps[bool]:
+    def _scalar(self, reader: Reader) -> Steps[bool]:
         quote = yield from self._quote(reader)
         if quote:
             return (yield from (self._marked(reader) if self.quotes else _string(reader, quote)))
-        if depth and (yield from reader.sees("{")):
-            return (yield from self._entries(reader, "}", ":", depth - 1))
-        if depth and (yield from reader.sees("[")):
-            return (yield from self._items(reader, depth - 1))
         return (yield from _scalar(reader))
-
-    def _items(self, reader: Reader, depth: int) -> Steps[bool]:
-        yield Arguments("[")
-        first = True
-        while True:
-            yield from reader.space()
-            if (yield from reader.sees("]")):
-                yield Arguments("]")
-                return True
-            if not first:
-                if not (yield from reader.sees(",")):
-                    return False
-                yield Arguments(", ")
-                yield from reader.space()
-            first = False
-            if not (yield from self._value(reader, depth)):
-                return False
 
     def _marked(self, reader: Reader) -> Steps[bool]:
         yield Arguments('"')

@@ -7,12 +7,14 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from headrace_proto.pure.answers.json_text import MAX_NAME, is_unicode, loads, quoted
+from headrace_proto.pure.answers.json_depth import is_json
+from headrace_proto.pure.answers.json_text import MAX_NAME, Extent, TooDeep, is_unicode, loads, quoted
 from headrace_proto.pure.answers.named_calls import NAME
 from headrace_proto.pure.answers.parameter_types import Types
 from headrace_proto.pure.answers.pieces import Arguments, CallBegin, Piece, Steps
-from headrace_proto.pure.answers.reader import Reader, as_text
+from headrace_proto.pure.answers.reader import Reader
 
+_JSON_BEGINS = ("{", "[", '"')
 _STRING = frozenset({"string"})
 _MAX_LITERAL = 64 << 10  # Characters: Python's parser takes much memory for each.
 _PYTHON = {"True": "true", "False": "false", "None": "null"}
@@ -101,22 +103,31 @@ class ParameterCalls:
 
     def _value(self, reader: Reader) -> Steps[bool]:
         """Read a value that may be JSON, to its end."""
-        held: list[str] = []
-        steps = reader.upto(self._closes, as_text)
-        while True:
-            try:
-                piece = next(steps)
-            except StopIteration as stop:
-                end = stop.value
+        text, end = yield from reader.held_upto(self._closes)
+        if end >= 0 and reader.trusts and text.lstrip()[:1] in _JSON_BEGINS:
+            text = yield from self._whole_json(reader, text, self._closes[end])
+        if end >= 0:
+            yield Arguments(_as_json(text))
+        return end >= 0
+
+    def _whole_json(self, reader: Reader, first: str, mark: str) -> Steps[str]:
+        """Return a value, of which the first part and a mark were read. A mark within a string of JSON ends nothing."""
+        extent, parts = Extent(), [first]
+        extent.scan(first, len(first) - len(first.lstrip()))
+        while extent.in_string:
+            more, end = yield from reader.held_upto(self._closes)
+            parts += [mark, more]
+            extent.scan(mark + more, 0)
+            if end < 0:
                 break
-            if isinstance(piece, str):
-                held.append(piece)
-            else:
-                yield None
-        if end < 0:
-            return False
-        yield Arguments(_as_json("".join(held)))
-        return True
+            mark = self._closes[end]
+        else:
+            if len(parts) == 1 or _is_json("".join(parts)):
+                return "".join(parts)
+            parts.append(mark)
+        reader.unread("".join(parts[2:]))
+        reader.trusts = False
+        return first
 
     @property
     def _closes(self) -> tuple[str, ...]:
@@ -131,11 +142,19 @@ def _as_json(text: str) -> str:
     """Return a text as JSON: as it stands, if it is that, or as Python prints it, else as a string."""
     stripped = text.strip()
     stripped = _PYTHON.get(stripped, stripped)
-    try:
-        loads(stripped)
-    except ValueError:
+    if not _is_json(stripped):
         return _from_python(stripped) or f'"{quoted(text)}"'
     return stripped if is_unicode(stripped) else f'"{quoted(text)}"'
+
+
+def _is_json(text: str) -> bool:
+    try:
+        loads(text)
+    except TooDeep:
+        return is_json(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _from_python(text: str) -> str:

@@ -18,12 +18,14 @@ class Reader:
         text: what is there.
         at: where the unread part begins.
         over: no more text comes.
+        trusts: marks within strings of JSON are parts of these. Once such a string did not end, they are not.
     """
 
     def __init__(self) -> None:
         self.text = ""
         self.at = 0
         self.over = False
+        self.trusts = True
         self._kept: list[str] | None = None
 
     def add(self, text: str) -> None:
@@ -121,6 +123,25 @@ class Reader:
                 return marks.index(found[0])
             if not (yield from self.more()):
                 return -1
+
+    def held_upto(self, marks: Sequence[str]) -> Steps[tuple[str, int]]:
+        """Read up to one of some marks, and that. Return the text before it, and its number; -1: none came."""
+        found: list[str] = []
+        steps = self.upto(marks, as_text)
+        while True:
+            try:
+                piece = next(steps)
+            except StopIteration as stop:
+                return "".join(found), stop.value
+            if isinstance(piece, str):
+                found.append(piece)
+            else:
+                yield None
+
+    def unread(self, text: str) -> None:
+        """Put a text back that was read last."""
+        self.text = text + self.text[self.at :]
+        self.at = 0
 
     def rest(self, wrap: Callable[[str], Piece]) -> Steps[None]:
         """Give on all that comes."""
