@@ -21,6 +21,7 @@ from headrace.cli import chat as cli_chat
 from headrace.cli import models as cli_models
 from headrace.cli import serialize as cli_serialize
 from headrace.cli.bench import command as cli_bench
+from headrace.cli.doctor import doctor
 from headrace.cli.options import advice_for_flag
 from headrace.cli.output import complain, give_up_stdout, log_as_notes, show_everything
 from headrace.cli.words import sentence
@@ -48,7 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0: success; 1: failure; 2: wrong usage; 130: interrupted; 141: stdout was closed, as in
     `headrace generate … | head -c 100`, which ends the request.
     """
-    options = _parse(arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if given[:1] == ["doctor"]:
+        return doctor(given[1:])
+    options = _parse(given)
     show_everything()
     if importlib.util.find_spec("rich") is None:
         complain(_NEEDS_RICH)
@@ -84,9 +88,9 @@ def _security(authorities: str) -> dict[str, Any]:
     return options
 
 
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = _parser()
-    first = next(iter(sys.argv[1:] if arguments is None else arguments), "")
+    first = next(iter(arguments), "")
     if first.startswith("-") and first not in ("-h", "--help"):
         flag = first.partition("=")[0]
         parser.error(f"{flag} must follow the command, as in headrace models {flag} …")
@@ -114,6 +118,8 @@ def _parser() -> argparse.ArgumentParser:
     bench = _command(commands, "bench", cli_bench.bench, "put a model under load; print what its users would feel")
     cli_bench.add_arguments(bench)
     _takes_fields(bench, cli_bench.FIELDS, "GenerationFields", "temperature=0.7")
+
+    commands.add_parser("doctor", help="say what this machine can run, by the engine that is installed on it")
 
     models = _command(commands, "models", cli_models.models, "list models, their states, and why one failed")
     models.epilog = cli_models.COLUMNS

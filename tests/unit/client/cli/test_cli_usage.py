@@ -6,6 +6,7 @@ import importlib.util
 import re
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import grpc
 import pytest
@@ -130,6 +131,21 @@ def test_help_names_the_fields(capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit):
             cli.main([name, "--help"])
         assert field in capsys.readouterr().out
+
+
+def test_the_doctor_is_the_engine_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert cli.main(["doctor"]) == 1
+    assert "headrace-engine is not installed on this one" in capfd.readouterr().err
+    program = tmp_path / "bin" / "headrace-engine"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\necho "$@"\nexit 3\n')
+    program.chmod(0o755)
+    assert cli.main(["doctor", "/models/a", "--json"]) == 3
+    assert capfd.readouterr().out == "--doctor /models/a --json\n"
 
 
 def test_without_rich_it_says_what_to_install(
