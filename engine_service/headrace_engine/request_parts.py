@@ -14,6 +14,7 @@ class ResponseFormatKind(StrEnum):
     REGEX = "regex"
     CHOICE = "choice"
     GRAMMAR = "grammar"
+    STRUCTURAL_TAG = "structural_tag"
     CALLS = "calls"
 
 
@@ -22,7 +23,8 @@ class ResponseFormat:
     """Guided decoding: the output must match.
 
     Attributes:
-        text: the schema, expression or grammar, or `guided.calls.wanted` for CALLS; empty for the other kinds.
+        text: the schema, expression or grammar, or JSON for STRUCTURAL_TAG (`guided.tags`) and CALLS
+            (`guided.calls.wanted`); empty for the other kinds.
         choices: the strings of CHOICE.
         ebnf: GRAMMAR is in EBNF rather than Lark.
     """

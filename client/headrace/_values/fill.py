@@ -9,7 +9,7 @@
 | map | a mapping |
 | message | a mapping of its fields, or the message itself; if its only field is a list, also the list |
 | oneof message | also {"type": NAME, …} with the fields of that alternative |
-| name ends with "_json" or "json_schema" | JSON text, or a value to serialize as JSON |
+| text whose name is "format", or ends with "_json" or "schema" | JSON text, or a value to serialize as JSON |
 """
 
 from __future__ import annotations

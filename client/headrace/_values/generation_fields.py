@@ -79,7 +79,8 @@ class GenerationFields(TypedDict, total=False):
             to 20. Default: off.
         response_format: Guided decoding: what the output must match. Form: {"type": "json_object"}, {"type":
             "json_schema", "json_schema": {…}}, {"type": "regex", "regex": "[0-9]+"}, {"type": "choice", "choices":
-            ["yes", "no"]} or {"type": "grammar", "text": …, "syntax": "LARK" or "EBNF"}.
+            ["yes", "no"]}, {"type": "grammar", "text": …, "syntax": "LARK" or "EBNF"} or {"type": "structural_tag",
+            "triggers": […], "structures": [{"begin": …, "schema": {…}, "end": …}]}.
         logits_processors: Logits processors of the engine's operator, called in this order. They come after all that
             changes logits above, and before temperature. At most 4096 arguments in all. At most 16 entries.
         lora_name: LoRA adapter to apply, one of those that the model has loaded; empty = none. Keys of the prefix cache

@@ -70,7 +70,7 @@ def _bytes(value: Any, path: str) -> bytes:
 
 
 def _text(name: str, value: Any, path: str) -> str:
-    if name.endswith(("_json", "json_schema")) and not isinstance(value, str):
+    if (name.endswith(("_json", "schema")) or name == "format") and not isinstance(value, str):
         value = to_json(value, path)
     if not isinstance(value, str):
         raise invalid(path, value, "a string")

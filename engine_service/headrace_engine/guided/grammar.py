@@ -15,13 +15,14 @@ from headrace_engine.guided.calls.wanted import WantedCalls
 from headrace_engine.guided.library import LibraryFailed, call_library
 from headrace_engine.guided.refusal import explain, first_line, refused
 from headrace_engine.guided.schema import read_schema
+from headrace_engine.guided.tag_grammar import grammar_of_tags
 from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 
 MAX_BYTES = 64 << 10
 """Maximum size of a schema, an expression, a grammar, or all choices together, in bytes."""
 
-MAX_CALLS_BYTES = 256 << 10
-"""Maximum size of the tools that calls are held to, in bytes."""
+MAX_PARTS_BYTES = 256 << 10
+"""Maximum size of the tools that calls are held to, or of a structural tag, in bytes: they have many schemas."""
 
 _LARK_START = re.compile(r"^\??start\s*:(?!:)", re.MULTILINE)
 
@@ -43,7 +44,7 @@ def translate(requested: ResponseFormat, specials: Mapping[str, int] | None = No
     """Translate a format. It may still fail to compile: see `check`.
 
     Args:
-        specials: ids of special tokens by their text, for the marks of calls.
+        specials: ids of special tokens by their text, for marks.
 
     Raises:
         InvalidArgument: BAD_RESPONSE_FORMAT: it is too long, or not written in its notation.
@@ -69,9 +70,14 @@ def _translated(requested: ResponseFormat, specials: Mapping[str, int]) -> Trans
             return Translated(
                 call_library(LLMatcher.grammar_from_lark, _lark_of(requested) if requested.ebnf else requested.text)
             )
+        case ResponseFormatKind.STRUCTURAL_TAG:
+            return _from_rules(*grammar_of_tags(requested.text, specials))
         case ResponseFormatKind.CALLS:
-            text, warnings = grammar_of_calls(WantedCalls.of(requested), specials)
-            return Translated(call_library(LLMatcher.grammar_from_lark, text), tuple(warnings))
+            return _from_rules(*grammar_of_calls(WantedCalls.of(requested), specials))
+
+
+def _from_rules(text: str, warnings: list[str]) -> Translated:
+    return Translated(call_library(LLMatcher.grammar_from_lark, text), tuple(warnings))
 
 
 def advice(requested: ResponseFormat) -> str:
@@ -91,7 +97,8 @@ def _check_size(requested: ResponseFormat) -> None:
         size = sum(len(text.encode()) for text in texts)
     except UnicodeEncodeError as error:
         raise refused(f"is not valid text: it contains the lone surrogate {error.object[error.start]!r}") from None
-    most = MAX_CALLS_BYTES if requested.kind is ResponseFormatKind.CALLS else MAX_BYTES
+    parts = requested.kind in (ResponseFormatKind.CALLS, ResponseFormatKind.STRUCTURAL_TAG)
+    most = MAX_PARTS_BYTES if parts else MAX_BYTES
     if size > most:
         raise refused(f"has {size} bytes; allowed: at most {most}")
 

@@ -89,6 +89,27 @@ def test_expressions_and_grammars(client: Client, response_format: dict[str, Any
     assert reason is FinishReason.EOS
 
 
+def test_structural_tags_in_both_forms(client: Client) -> None:
+    structures = [{"begin": "<p>", "schema": PERSON, "end": "</p>"}]
+    older = {"type": "structural_tag", "triggers": ["<p"], "structures": structures}
+    handle, queue = client.start_request(MODEL, ids=[1, 2, 3], max_new_tokens=1, response_format=older)
+    echoed = queue.request.effective_config["response_format"]
+    client.release_request(handle)
+    assert [json.loads(one["schema"]) for one in echoed["structural_tag"]["structures"]] == [PERSON]
+
+    part = {"begin": "<p>", "content": {"type": "json_schema", "json_schema": PERSON}, "end": "</p>"}
+    tags = {
+        "type": "triggered_tags",
+        "triggers": ["<p"],
+        "tags": [part],
+        "at_least_one": True,
+        "stop_after_first": True,
+    }
+    text, reason = say(client, {"type": "structural_tag", "format": tags}, seed=4)
+    assert reason is FinishReason.EOS
+    assert list(json.loads(text.removeprefix("<p>").removesuffix("</p>"))) == ["name", "age", "tags"]
+
+
 def test_a_complete_text_that_eos_cannot_end_has_no_token_left(client: Client) -> None:
     wanted = {"type": "choice", "choices": ["yes"]}
     assert say(client, wanted, ignore_eos=True) == ("yes", FinishReason.NO_TOKEN_LEFT)
@@ -123,6 +144,8 @@ def test_guided_and_free_requests_do_not_touch_each_other(client: Client) -> Non
         {"type": "regex", "regex": "a" * 70_000},
         {"type": "choice", "choices": [""]},
         {"type": "grammar", "text": "start: absent"},
+        {"type": "structural_tag", "triggers": ["<f"], "structures": []},
+        {"type": "structural_tag", "format": {"type": "unknown"}},
     ],
 )
 def test_bc143_what_cannot_be_compiled_is_refused(client: Client, response_format: dict[str, Any]) -> None:

@@ -129,6 +129,24 @@ def test_any_json_object_may_be_asked_for(client: openai.OpenAI) -> None:
     assert (answer.choices[0].message.content or "").lstrip().startswith("{")
 
 
+@pytest.mark.parametrize("newer", [False, True])
+def test_structural_tags_are_taken_in_both_forms(client: openai.OpenAI, grpc: Client, newer: bool) -> None:
+    content = {"type": "json_schema", "json_schema": SCHEMA}
+    tags = [{"begin": "<p>", "content": content, "end": "</p>"}]
+    first = {"type": "triggered_tags", "triggers": ["<p"], "tags": tags, "at_least_one": True, "stop_after_first": True}
+    structures = [{"begin": "<p>", "schema": SCHEMA, "end": "</p>"}]
+    parts: Any = {"format": first} if newer else {"triggers": ["<p"], "structures": structures}
+    form: Any = {"type": "structural_tag", **parts}
+    answer = client.chat.completions.create(
+        model="tiny", messages=MESSAGES, seed=2, max_tokens=400, response_format=form
+    )
+    text = answer.choices[0].message.content or ""
+    assert [text] == over_grpc(grpc, seed=2, max_new_tokens=400, response_format=form)
+    if newer:
+        assert answer.choices[0].finish_reason == "stop"
+        jsonschema.validate(json.loads(text.removeprefix("<p>").removesuffix("</p>")), SCHEMA)
+
+
 def test_the_models_are_listed(client: openai.OpenAI) -> None:
     assert [model.id for model in client.models.list()] == ["tiny"]
     assert client.models.retrieve("tiny").object == "model"
@@ -162,6 +180,7 @@ def test_the_models_are_listed(client: openai.OpenAI) -> None:
             "unsupported_value",
         ),
         ({"response_format": {"type": "json_schema"}}, "response_format", "invalid_value"),
+        ({"response_format": {"type": "structural_tag", "triggers": ["<"]}}, "response_format", "invalid_value"),
         ({"stream_options": {"include_usage": True}}, "stream_options", "invalid_value"),
     ],
 )

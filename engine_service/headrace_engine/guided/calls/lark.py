@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace_engine.guided.refusal import refused
@@ -23,6 +23,12 @@ JSON_OPTIONS: JsonCompileOptions = {
 
 _MAX_LENGTH = 1 << 20
 """Maximum characters of a grammar's rules."""
+
+_SLASH = re.compile(r"(\\.)|[/\n]", re.DOTALL)
+_ESCAPED = {"/": r"\/", "\n": r"\n"}
+
+Part = tuple[str, int | None]
+"""A part of a text, and its id if it is a special token."""
 
 
 class Rules:
@@ -74,15 +80,36 @@ class Rules:
         """Return what matches an expression."""
         return self._named("P", f"/{expression}/")
 
+    def expression(self, expression: str) -> str:
+        """Return what matches an expression of a request."""
+        escaped = _SLASH.sub(lambda found: found[1] or _ESCAPED[found[0]], expression)
+        return self.pattern(escaped) if expression else '""'
+
+    def but(self, texts: Sequence[str]) -> str:
+        """Return any text without special tokens that begins with none of some texts."""
+        begun = " | ".join(f"{json.dumps(text)} /(.|\\n)*/" for text in texts)
+        return self._named("BUT", rf"/(.|\n)*/ & ~({begun})")
+
+    def special_but(self, texts: Collection[str]) -> str:
+        """Return any special token but some; "": there is no other."""
+        ids = sorted(token_id for text, token_id in self._specials.items() if text not in texts)
+        return f"<[{','.join(map(str, ids))}]>" if ids else ""
+
+    def any(self) -> str:
+        """Return any text, special tokens included."""
+        special = self.special_but(())
+        return f"{self.free()} ({special} {self.free()})*" if special else self.free()
+
     def literal(self, text: str) -> str:
         """Return exactly this text, special tokens included."""
-        return " ".join(part for part, _ in self._parts(text)) or '""'
+        return " ".join(map(_written, self.parts(text))) or '""'
 
     def upto(self, mark: str) -> str:
         """Return any text that ends with a mark, which is not in it before."""
-        (first, special), *rest = self._parts(mark)
-        begin = f"{self.free()} {first}" if special else self._named("lazy", rf"/(.|\n)*/ {first}", "[lazy]")
-        return " ".join([begin, *(part for part, _ in rest)])
+        first, *rest = self.parts(mark)
+        begin = _written(first)
+        begin = self._named("lazy", rf"/(.|\n)*/ {begin}", "[lazy]") if first[1] is None else f"{self.free()} {begin}"
+        return " ".join([begin, *map(_written, rest)])
 
     def json(self, schema: Any) -> str:
         """Return JSON that satisfies a schema.
@@ -95,15 +122,15 @@ class Rules:
         read = json.loads(text)
         return self.rule("%json " + json.dumps({**read, "x-guidance": JSON_OPTIONS}))
 
-    def _parts(self, text: str) -> list[tuple[str, bool]]:
-        """Return the parts of a text, and whether each is a special token."""
-        found: list[tuple[str, bool]] = []
+    def parts(self, text: str) -> list[Part]:
+        """Return the parts of a text."""
+        found: list[Part] = []
         at = 0
         for special in self._pattern.finditer(text) if self._specials else ():
-            found += [(json.dumps(text[at : special.start()]), False)] if special.start() > at else []
-            found.append((f"<[{self._specials[special[0]]}]>", True))
+            found += [(text[at : special.start()], None)] if special.start() > at else []
+            found.append((special[0], self._specials[special[0]]))
             at = special.end()
-        return [*found, (json.dumps(text[at:]), False)] if at < len(text) else found
+        return [*found, (text[at:], None)] if at < len(text) else found
 
     def _named(self, prefix: str, body: str, options: str = "") -> str:
         name = self._names.get((prefix, body))
@@ -120,8 +147,11 @@ class Rules:
         """
         self._length += len(text)
         if self._length > _MAX_LENGTH:
-            what = (
-                f"have a grammar of more than {_MAX_LENGTH} characters in the format in which this model writes calls"
-            )
-            raise refused(f"cannot be enforced: the tools {what}: use fewer or smaller schemas")
+            what = f"its grammar has more than {_MAX_LENGTH} characters: use fewer or smaller schemas"
+            raise refused(f"cannot be enforced: {what}")
         return text
+
+
+def _written(part: Part) -> str:
+    text, token_id = part
+    return json.dumps(text) if token_id is None else f"<[{token_id}]>"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 from headrace_proto.v1 import generation_pb2, runtime_pb2
 
 from headrace_engine.config import Adapter, Lease, ModelFormat, RopeScaling, RuntimeConfig
@@ -19,7 +22,30 @@ def _read_response_format(message: generation_pb2.ResponseFormat) -> ResponseFor
     if kind is ResponseFormatKind.GRAMMAR:
         ebnf = message.grammar.syntax == generation_pb2.GRAMMAR_SYNTAX_EBNF
         return ResponseFormat(kind, message.grammar.text, ebnf=ebnf)
+    if kind is ResponseFormatKind.STRUCTURAL_TAG:
+        return ResponseFormat(kind, _read_structural_tag(message.structural_tag))
     return ResponseFormat(kind, "" if kind is ResponseFormatKind.JSON_OBJECT else getattr(message, kind))
+
+
+def _read_structural_tag(message: generation_pb2.StructuralTag) -> str:
+    structures = [{"begin": one.begin, "schema": one.schema, "end": one.end} for one in message.structures]
+    older = {"triggers": list(message.triggers), "structures": structures}
+    if not message.format:
+        return json.dumps(older)
+    return json.dumps({"format": message.format} | {name: value for name, value in older.items() if value})
+
+
+def _write_structural_tag(text: str, message: generation_pb2.StructuralTag) -> None:
+    found: dict[str, Any] = json.loads(text)
+    if "format" in found:
+        message.format = _json_text(found["format"])
+    message.triggers.extend(found.get("triggers", ()))
+    for one in found.get("structures", ()):
+        message.structures.add(begin=one["begin"], schema=_json_text(one["schema"]), end=one["end"])
+
+
+def _json_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _write_response_format(value: ResponseFormat, message: generation_pb2.ResponseFormat) -> None:
@@ -33,6 +59,8 @@ def _write_response_format(value: ResponseFormat, message: generation_pb2.Respon
         message.grammar.syntax = (
             generation_pb2.GRAMMAR_SYNTAX_EBNF if value.ebnf else generation_pb2.GRAMMAR_SYNTAX_LARK
         )
+    elif value.kind is ResponseFormatKind.STRUCTURAL_TAG:
+        _write_structural_tag(value.text, message.structural_tag)
     else:
         setattr(message, value.kind, value.text)
 

@@ -20,6 +20,7 @@ _TEXTS = {
     "json_schema": ResponseFormatKind.JSON_SCHEMA,
     "regex": ResponseFormatKind.REGEX,
     "grammar": ResponseFormatKind.GRAMMAR,
+    "structural_tag": ResponseFormatKind.STRUCTURAL_TAG,
 }
 
 
@@ -93,8 +94,6 @@ def _format(params: Any) -> ResponseFormat | None:
     kind = params.WhichOneof("constraint")
     if kind is None or (kind == "json_object" and not params.json_object):
         return None
-    if kind == "structural_tag":
-        raise InvalidArgument.unsupported("sampling_params.structural_tag", "is not supported here")
     if kind == "json_object":
         return ResponseFormat(ResponseFormatKind.JSON_OBJECT)
     if kind == "choice":

@@ -81,15 +81,43 @@ class JsonSchema(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     strict: bool | None = None
 
 
-class ResponseFormat(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What the answer must look like. The types regex, choice and grammar are Headrace's own."""
+_WANTED: dict[str, tuple[tuple[str, ...], ...]] = {
+    "text": ((),),
+    "json_object": ((),),
+    "json_schema": (("json_schema",),),
+    "regex": (("regex",),),
+    "choice": (("choices",),),
+    "grammar": (("grammar",),),
+    "structural_tag": (("triggers", "structures"), ("format",)),
+}
+"""What belongs to each type of response formats: one of these."""
 
-    type: Literal["text", "json_object", "json_schema", "regex", "choice", "grammar"]
+_PARTS = tuple(dict.fromkeys(name for wanted in _WANTED.values() for names in wanted for name in names))
+
+
+class TaggedStructure(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """JSON between two marks."""
+
+    begin: str
+    schema: dict[str, Any] | bool
+    end: str
+
+
+class ResponseFormat(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What the answer must look like. The types regex, choice and grammar are Headrace's own.
+
+    The type structural_tag is vLLM's and SGLang's: triggers and structures, or format.
+    """
+
+    type: Literal["text", "json_object", "json_schema", "regex", "choice", "grammar", "structural_tag"]
     json_schema: JsonSchema | None = None
     regex: str | None = None
     choices: list[str] | None = None
     grammar: str | None = None
     syntax: Literal["lark", "ebnf"] | None = None
+    triggers: list[str] | None = None
+    structures: list[TaggedStructure] | None = None
+    format: dict[str, Any] | None = None
 
     def config(self) -> dict[str, Any] | None:
         """Return it as the generation config has it; None: free text.
@@ -97,19 +125,20 @@ class ResponseFormat(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         Raises:
             Failure: its parts do not fit its type.
         """
-        needs = {"json_schema": "json_schema", "regex": "regex", "choice": "choices", "grammar": "grammar"}
-        wanted = needs.get(self.type)
-        given = [name for name in ("json_schema", "regex", "choices", "grammar") if getattr(self, name) is not None]
-        if given != ([] if wanted is None else [wanted]):
-            text = f'with type "{self.type}" needs {wanted or "nothing else"}, and has {", ".join(given) or "nothing"}'
-            raise invalid("response_format", text)
+        given = tuple(name for name in _PARTS if getattr(self, name) is not None)
+        wanted = _WANTED[self.type]
+        if given not in wanted:
+            needs = " or ".join(" and ".join(names) for names in wanted) or "nothing else"
+            raise invalid(
+                "response_format", f'with type "{self.type}" needs {needs}, and has {", ".join(given) or "nothing"}'
+            )
         if self.json_schema is not None:
             return {"type": "json_schema", "json_schema": self.json_schema.schema}
         if self.grammar is not None:
             return {"type": "grammar", "text": self.grammar, "syntax": (self.syntax or "lark").upper()}
         if self.type == "text":
             return None
-        return {"type": self.type} | {name: getattr(self, name) for name in given}
+        return {"type": self.type} | {name: msgspec.to_builtins(getattr(self, name)) for name in given}
 
 
 class LogitsProcessor(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

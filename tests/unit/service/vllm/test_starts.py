@@ -56,6 +56,7 @@ def test_sampling_parameters_have_fields(sent: dict[str, Any], meant: dict[str, 
         ({"json_object": True}, ResponseFormat(ResponseFormatKind.JSON_OBJECT)),
         ({"json_object": False}, None),
         ({"json_schema": "{}"}, ResponseFormat(ResponseFormatKind.JSON_SCHEMA, "{}")),
+        ({"structural_tag": "{}"}, ResponseFormat(ResponseFormatKind.STRUCTURAL_TAG, "{}")),
         ({"regex": "a+"}, ResponseFormat(ResponseFormatKind.REGEX, "a+")),
         ({"grammar": 'start: "a"'}, ResponseFormat(ResponseFormatKind.GRAMMAR, 'start: "a"')),
         ({"grammar": 'root ::= "a"'}, ResponseFormat(ResponseFormatKind.GRAMMAR, 'root ::= "a"', ebnf=True)),
@@ -72,7 +73,6 @@ def test_constraints_are_response_formats(sent: dict[str, Any], meant: ResponseF
 @pytest.mark.parametrize(
     ("sent", "field"),
     [
-        ({"structural_tag": "{}"}, "sampling_params.structural_tag"),
         ({"logprobs": -1}, "sampling_params.logprobs"),
         ({"prompt_logprobs": -1}, "sampling_params.prompt_logprobs"),
     ],

@@ -1,0 +1,183 @@
+"""The grammar of a text with structural tags."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace_engine.errors import InvalidArgument
+from headrace_engine.guided.calls.lark import Rules
+from headrace_engine.guided.refusal import refused
+from headrace_engine.guided.tag_triggers import Opening, openings_of
+from headrace_engine.guided.tags import (
+    AnyText,
+    ConstString,
+    Form,
+    JsonSchema,
+    Or,
+    Regex,
+    SeparatedTags,
+    Sequence,
+    Tag,
+    TriggeredTags,
+    read_tags,
+)
+
+MAX_DEPTH = 20
+"""Maximum nesting of sequences, alternatives and tags."""
+
+Ends = tuple[str, ...] | None
+"""The marks of which one follows, and is written too; (): the answer ends; None: what follows is not known."""
+
+
+def grammar_of_tags(text: str, specials: Mapping[str, int]) -> tuple[str, list[str]]:
+    """Return the grammar of a structural tag, and warnings.
+
+    Args:
+        text: it, as JSON text.
+        specials: the ids of special tokens, by their text.
+
+    Raises:
+        InvalidArgument: BAD_RESPONSE_FORMAT.
+    """
+    rules = Rules(specials)
+    start = _Grammar(rules).form(read_tags(text), (), 0)
+    return rules.text(start), rules.warnings
+
+
+class _Grammar:
+    """Writes forms, each with what ends it."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._written: dict[tuple[int, Ends], str] = {}
+
+    def form(self, one: Form, ends: Ends, depth: int) -> str:
+        """Return a form."""
+        if depth > MAX_DEPTH:
+            raise refused(f"structural_tag is nested more than {MAX_DEPTH} deep")
+        match one:
+            case AnyText():
+                return self._text(ends)
+            case ConstString():
+                return f"{self._rules.literal(one.value)} {self._end(ends)}"
+            case JsonSchema():
+                return f"{self._rules.json(one.json_schema)} {self._end(ends)}"
+            case Regex():
+                return f"{self._rules.expression(one.pattern)} {self._end(ends)}"
+            case Sequence():
+                return self._sequence(one, ends, depth)
+            case Or():
+                return self._one_of([self.form(part, ends, depth + 1) for part in one.elements], "or.elements")
+            case Tag():
+                return self._tag(one, ends, depth)
+            case SeparatedTags():
+                return f"{self._separated(one, depth)} {self._end(ends)}"
+            case TriggeredTags():
+                return self._triggered(one, ends, depth)
+
+    def _end(self, ends: Ends) -> str:
+        return self._rules.rule(" | ".join(map(self._rules.literal, ends))) if ends else ""
+
+    def _text(self, ends: Ends) -> str:
+        """Return any text with its end."""
+        if ends is None:
+            raise _endless("any_text")
+        return self._rules.rule(" | ".join(map(self._rules.upto, ends))) if ends else self._rules.any()
+
+    def _one_of(self, parts: list[str], name: str) -> str:
+        if not parts:
+            raise refused(f"structural_tag has no {name}; allowed: at least one")
+        return self._rules.rule(" | ".join(parts))
+
+    def _sequence(self, one: Sequence, ends: Ends, depth: int) -> str:
+        if not one.elements:
+            raise refused("structural_tag has no sequence.elements; allowed: at least one")
+        *first, last = one.elements
+        parts = [self.form(part, None, depth + 1) for part in first]
+        return " ".join([*parts, self.form(last, ends, depth + 1)])
+
+    def _tag(self, one: Tag, ends: Ends, depth: int) -> str:
+        return f"{self._rules.literal(one.begin)} {self._after(one, ends, depth)}"
+
+    def _after(self, one: Tag, ends: Ends, depth: int) -> str:
+        """Return what follows the first mark of a tag. It is written once, however often it may come."""
+        key = (id(one), ends)
+        if key not in self._written:
+            self._written[key] = self._rules.rule(self._body(one, ends, depth))
+        return self._written[key]
+
+    def _body(self, one: Tag, ends: Ends, depth: int) -> str:
+        if not one.ends:
+            raise refused("structural_tag has a tag without end; allowed: at least one text, which may be empty")
+        if one.ends == ("",):
+            return self.form(one.content, ends, depth + 1)
+        if "" in one.ends:
+            raise refused("structural_tag has an empty end among others; allowed: one alone")
+        return f"{self.form(one.content, one.ends, depth + 1)} {self._end(ends)}"
+
+    def _separated(self, one: SeparatedTags, depth: int) -> str:
+        tag = self._one_of([self._tag(tag, None, depth) for tag in one.tags], "tags")
+        more = "" if one.stop_after_first else f"({self._rules.literal(one.separator)} {tag})*"
+        return f"{tag} {more}" if one.at_least_one else f"({tag} {more})?"
+
+    def _triggered(self, one: TriggeredTags, ends: Ends, depth: int) -> str:
+        if ends is None:
+            raise _endless("triggered_tags")
+        openings = openings_of(one, self._rules, lambda tag: self._after(tag, None, depth))
+        text = self._text(ends) if ends else self._rules.free()
+        found = _Found(self._rules, openings, text, self._end(ends), free=not ends)
+        if not one.at_least_one:
+            return found.first() if one.stop_after_first else found.all()
+        tag = self._one_of([self._tag(tag, None, depth) for tag in one.tags], "tags")
+        return f"{tag} {self._end(ends) if one.stop_after_first else found.all()}"
+
+
+class _Found:
+    """Free text in which triggers are found.
+
+    Args:
+        openings: the triggers.
+        text: text without any, with what ends it.
+        end: what ends it, alone.
+        free: it goes to the end of the answer, and so may have all special tokens.
+    """
+
+    def __init__(self, rules: Rules, openings: list[Opening], text: str, end: str, *, free: bool) -> None:
+        self._rules, self._openings, self._text, self._end, self._free = rules, openings, text, end, free
+        self._called = rules.rule(" | ".join(one.after_text(rules) for one in openings))
+        self._parts = any(one.other for one in openings) and free
+
+    def all(self) -> str:
+        """Return text with any number of tags."""
+        if self._parts:
+            text = self._rules.free()
+            called = [f"{one.mark} {one.tags} {text}" for one in self._openings]
+            return f"{text} ({' | '.join([*called, *self._skipped()])})*"
+        others = self._others()
+        return f"({self._called}{f' | {others}' if others else ''})* {self._text}"
+
+    def first(self) -> str:
+        """Return text with one tag at its end, or none."""
+        if self._parts:
+            called = " | ".join(f"{one.mark} {one.tags}" for one in self._openings)
+            return f"{self._rules.free()} ({' | '.join(self._skipped())})* ({called})?"
+        others = self._others()
+        return f"{f'({others})* ' if others else ''}({self._called} {self._end} | {self._text})"
+
+    def _others(self) -> str:
+        """Return text up to a special token that begins no tag."""
+        if not self._free:
+            return ""
+        special = self._rules.special_but({one.trigger for one in self._openings})
+        return f"{self._rules.free()} {special}" if special else ""
+
+    def _skipped(self) -> list[str]:
+        """Return special tokens that begin no tag, or are not followed by what makes them begin one."""
+        special = self._rules.special_but({one.trigger for one in self._openings})
+        found = [f"{special} {self._rules.free()}"] if special else []
+        return found + [f"{one.mark} {self._rules.but(one.other)}" for one in self._openings if one.other]
+
+
+def _endless(name: str) -> InvalidArgument:
+    what = "may stand at the end, or in a tag that has an end"
+    return refused(f"structural_tag has {name} before other parts, where nothing says where it ends: it {what}")
