@@ -1,0 +1,129 @@
+"""Random messages to every call of an engine and a gateway: each has an answer or the right code."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import psutil
+import pytest
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+from headrace import Client
+from headrace_proto.v1 import engine_service_pb2, model_service_pb2, request_service_pb2
+from support.clocks.waiting import LIMIT
+from support.contract.random_messages import RandomMessages
+from support.models.tiny_models import make_tiny_llama
+from support.servers.books import release_all
+from support.servers.processes import Server, engine_server, gateway_server
+
+METHODS: list[MethodDescriptor] = [
+    method
+    for module in (engine_service_pb2, model_service_pb2, request_service_pb2)
+    for service in module.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+]
+CODES = {
+    "OK",
+    "INVALID_ARGUMENT",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "FAILED_PRECONDITION",
+    "RESOURCE_EXHAUSTED",
+    "OUT_OF_RANGE",
+    "PERMISSION_DENIED",
+    "DEADLINE_EXCEEDED",
+}
+WAITING = {"SyncRequest", "GetRequest", *(method.name for method in METHODS if method.server_streaming)}
+"""Calls that may wait for what never comes: they have a fifth of a second."""
+
+AT_ONCE = 32
+MOST = 24 << 20
+"""Bytes that the second half of the messages may add to a process: handles and keys of what was started are kept for a
+while."""
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[list[Server]]:
+    """An engine with a running model, and a gateway."""
+    with engine_server("e1") as engine, gateway_server({"e1": engine.address}) as gateway:
+        gateway.wait_event("engine_reached")
+        with Client(engine.address) as client:
+            client.install_model("tiny", path=str(make_tiny_llama(tmp_path / "tiny")), max_batch=4, num_threads=1)
+            client.start_model("tiny")
+        yield [engine, gateway]
+
+
+async def outcome(channel: grpc.aio.Channel, method: MethodDescriptor, data: bytes) -> str:
+    """The code of a call with one message, once it has answered."""
+    limit = 0.2 if method.name in WAITING else LIMIT
+    call = channel.unary_stream(f"/{method.containing_service.full_name}/{method.name}")(data, timeout=limit)
+    try:
+        async for _ in call:
+            call.cancel()
+            return "OK"
+    except grpc.aio.AioRpcError as error:
+        return error.code().name
+    return "OK"
+
+
+async def fuzz(servers: list[Server], count: int, seed: int) -> Counter[tuple[str, str]]:
+    """Send messages; how often each method had each outcome."""
+    found: Counter[tuple[str, str]] = Counter()
+    choose = random.Random(seed)
+    texts = {"model_name": ["tiny", "none"], "engine_ids": ["e1"], "handle": ["e1/none"], "owner": [""]}
+    served, other = RandomMessages(choose, texts), RandomMessages(choose, {"model_name": ["none"], "path": ["/none"]})
+    left = iter(range(count))
+
+    async def send(channels: list[grpc.aio.Channel]) -> None:
+        for _ in left:
+            method = choose.choice(METHODS)
+            verbs = method.containing_service.name == "ModelService"  # None that takes the model away.
+            data = (other if verbs else served).data(method.input_type)
+            code = await outcome(choose.choice(channels), method, data)
+            found[method.name, code] += 1
+            try:
+                GetMessageClass(method.input_type).FromString(data)
+            except DecodeError:
+                late = {"DEADLINE_EXCEEDED"} if method.name in WAITING else set()
+                assert code in {"INVALID_ARGUMENT", *late}, (method.name, code, data)
+
+    channels = [grpc.aio.insecure_channel(server.address) for server in servers]
+    try:
+        await asyncio.gather(*(send(channels) for _ in range(AT_ONCE)))
+    finally:
+        for channel in channels:
+            await channel.close()
+    return found
+
+
+def held(servers: list[Server]) -> list[int]:
+    gc.collect()
+    return [psutil.Process(server.process.pid).memory_info().rss for server in servers]
+
+
+@pytest.mark.parametrize(
+    "count", [1_000, pytest.param(1_000_000, marks=[pytest.mark.soak, pytest.mark.timeout(4 * 3600)])]
+)
+async def test_no_message_crashes_or_stays(servers: list[Server], count: int) -> None:
+    found = await fuzz(servers, count // 2, seed=1)
+    before = held(servers)
+    found += await fuzz(servers, count // 2, seed=2)
+    grown = [now - then for now, then in zip(held(servers), before, strict=True)]
+    assert {code for _, code in found} <= CODES, found
+    assert {method for method, _ in found} == {method.name for method in METHODS}
+    for server in servers:
+        server.check()
+        assert [event for event in server.events if event.get("level") not in ("info", "debug", "warning")] == []
+    assert max(grown) < MOST, grown
+    with Client(servers[1].address) as client:
+        assert "".join(client.generate("tiny", "Once", max_new_tokens=4, ignore_eos=True))
+        for server in servers[:1]:
+            with Client(server.address) as direct:
+                release_all(direct)
