@@ -119,7 +119,7 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
             with self._access.starting(engine.name) as limits:
                 return await forward.ask(engine, engine.requests.Embed, request, more=limits)
 
-        return await self._router.place(request.model_name, begin)
+        return await self._router.place(request.model_name, begin, adapter=request.lora_name)
 
     async def _pass_on(self, first: Any, stream: AsyncIterator[Any], context: Context) -> None:
         """Forward a Generate stream. Failures after the first token carry no RetryInfo: a retry would repeat tokens."""

@@ -34,6 +34,7 @@ class RequestCalls(ModelCalls):
         normalize: bool = True,
         add_special_tokens: bool | None = None,
         priority: int | None = None,
+        lora_name: str | None = None,
         timeout: float | None = None,
     ) -> list[Embedding]:
         """Return the embeddings of prompts: the model's last hidden states, after the final norm, pooled.
@@ -47,16 +48,17 @@ class RequestCalls(ModelCalls):
             normalize: divide each vector by its length (its Euclidean norm).
             add_special_tokens: texts only: add what the tokenizer puts at begin and end; None: the tokenizer's own.
             priority: higher is served first; None: 0.
+            lora_name: an adapter of the model, with which the states are computed; None: none.
             timeout: seconds; None: the client's timeout.
 
         Raises:
             InvalidRequestError: a field or a prompt is invalid, or there are none or too many.
-            NotFoundError: no such model.
+            NotFoundError: no such model or adapter.
             StateError: the model is not running.
             OverloadedError: too many requests are waiting.
             UnavailableError: no server could serve the call in time.
         """
-        fields = {"pooling": pooling, "normalize": normalize, "priority": priority}
+        fields = {"pooling": pooling, "normalize": normalize, "priority": priority, "lora_name": lora_name}
         request = calls.embed(model, prompts, add_special_tokens=add_special_tokens, fields=fields)
         return self._quick_call(f"{REQUESTS}/Embed", request, wire.EmbedResponse, embeddings_of, timeout)
 

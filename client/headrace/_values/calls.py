@@ -122,7 +122,7 @@ def embed(
     """Return the message that computes embeddings.
 
     Args:
-        fields: pooling, normalize and priority.
+        fields: pooling, normalize, priority and lora_name.
 
     Raises:
         InvalidRequestError: a value has the wrong type, or a prompt that is no text has add_special_tokens.

@@ -8,12 +8,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from headrace import Client, InvalidRequestError, NotFoundError, StateError
 from headrace.types import GeneratedElements
 from support.backends.torch_sequences import random_ids
 from support.contract.places import MODEL, Place
-from support.models.tiny_adapters import make_tiny_adapter, peft_greedy
+from support.models.tiny_adapters import make_tiny_adapter, peft_greedy, peft_states
 from support.models.tiny_models import make_tiny_llama
 
 NAME = "adapted"
@@ -92,6 +93,20 @@ def test_several_adapters_and_none_share_a_batch(adapted: Adapted) -> None:
     for number, (name, queue) in enumerate(zip(names, queues, strict=True)):
         expected = adapted.expected(name, PROMPT[number:])
         assert [ids_of(read(each)) for each in queue.choices] == [expected, expected]
+
+
+def test_embeddings_are_computed_with_an_adapter(adapted: Adapted) -> None:
+    prompts = [PROMPT[:length] for length in (1, 17, 70)]
+    vectors = {}
+    for name in ("a", "", "b"):
+        found = adapted.client.embed(NAME, prompts, normalize=False, lora_name=name)
+        vectors[name] = np.array([one.values for one in found])
+        states = [peft_states(adapted.folder, adapted.paths.get(name), ids)[-1] for ids in prompts]
+        assert np.abs(vectors[name] - np.array(states)).max() < 1e-4 * np.abs(states).max()
+    assert np.abs(vectors["a"] - vectors[""]).max() > 0.01 * np.abs(vectors[""]).max()
+    with pytest.raises(NotFoundError, match=r"loaded: a, b") as refusal:
+        adapted.client.embed(NAME, prompts, lora_name="nope")
+    assert refusal.value.reason == "UNKNOWN_LORA"
 
 
 def test_bc072_adapters_share_no_prefix(adapted: Adapted) -> None:

@@ -63,6 +63,18 @@ def test_an_adapter_s_name_is_that_of_a_model(client: openai.OpenAI, grpc: Clien
     assert complete(client, adapted).choices[0].text == over_grpc(grpc)
 
 
+def test_embeddings_take_an_adapter_s_name(client: openai.OpenAI, grpc: Client, adapted: str) -> None:
+    """Numbers are those of gRPC within rounding to float32, in which the client asks for them."""
+
+    def vector(model: str, **fields: Any) -> list[float]:
+        answer = client.embeddings.create(model=model, input="Once upon", extra_body=fields)
+        return list(answer.data[0].embedding)
+
+    expected = grpc.embed("adapted", "Once upon", lora_name="sql")[0].values
+    assert vector("sql") == vector(adapted, lora_name="sql") == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    assert vector(adapted) != vector("sql")
+
+
 def test_every_api_takes_an_adapter_s_name(client: openai.OpenAI, gateway: HttpGateway, adapted: str) -> None:
     """With the answer of a chat, and log-probabilities whose tokens have texts."""
     chat = client.chat.completions.create(model="sql", messages=CHAT, logprobs=True, top_logprobs=1, **FIXED)

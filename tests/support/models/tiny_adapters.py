@@ -92,6 +92,19 @@ def peft_logits(model: Path | str, adapter: Path | str | None, ids: Sequence[int
         return changed.eval()(torch.tensor([list(ids)])).logits[0]
 
 
+def peft_states(model: Path | str, adapter: Path | str | None, ids: Sequence[int]) -> Any:
+    """Return the last hidden states of PEFT in float32 after the final norm, [ids, hidden], as numbers of numpy."""
+    import torch
+    from peft import PeftModel
+
+    changed = _model(model)
+    if adapter is not None:
+        with _reading_old_names():
+            changed = PeftModel.from_pretrained(changed, str(adapter))
+    with torch.inference_mode():
+        return changed.eval()(torch.tensor([list(ids)]), output_hidden_states=True).hidden_states[-1][0].numpy()
+
+
 def peft_greedy(model: Path | str, adapter: Path | str | None, prompt: Sequence[int], count: int) -> list[int]:
     """Return the most likely ids after a prompt, as PEFT computes them in float32, without cached keys and values."""
     import torch

@@ -105,7 +105,7 @@ def embed_requests(message: EmbedRequest) -> list[StartRequest]:
         StartRequest(
             model_name=message.model_name,
             prompt=_prompt(each),
-            config=GenerationConfig(priority=priority),
+            config=GenerationConfig(priority=priority, lora_name=message.lora_name or None),
             add_special_tokens=_add_special_tokens(each),
             owner=message.owner,
             caller=caller(),

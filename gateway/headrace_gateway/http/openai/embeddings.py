@@ -22,7 +22,7 @@ MAX_INPUTS = 64
 
 
 class EmbeddingRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Texts to embed. `pooling`, `normalize`, `add_special_tokens` and `priority` are Headrace's own."""
+    """Texts to embed. The fields from `pooling` on are Headrace's own."""
 
     model: str
     input: str | list[str | int | list[int]]
@@ -31,6 +31,7 @@ class EmbeddingRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True)
     normalize: bool = True
     add_special_tokens: bool | None = None
     priority: int | None = None
+    lora_name: str | None = None
 
     def inputs(self) -> list[Any]:
         """Return each input, a text or ids.
@@ -88,14 +89,19 @@ class Embeddings:
         request = await exchange.read(EmbeddingRequest, _HARMLESS, _REFUSED)
         pooling: Any = request.pooling.upper()
         async with exchange.attended():
+            model, adapter = request.model, request.lora_name
+            if adapter is None:
+                target = await self._clients.adapters.find(model)
+                model, adapter = target.model, target.adapter
             try:
                 found = await self._clients.current.embed(
-                    request.model,
+                    model,
                     request.inputs(),
                     pooling=pooling,
                     normalize=request.normalize,
                     add_special_tokens=request.add_special_tokens,
                     priority=request.priority,
+                    lora_name=adapter,
                 )
             except HeadraceError as error:
                 raise failure_of(error, _NAMES) from None
