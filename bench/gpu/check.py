@@ -10,15 +10,20 @@ fails takes its own step with it and no other:
     limits                  a copy and a product, which the floors of all else derive from
     ops:GROUP               each op of the decoder
     decode:SHAPE:SAMPLING   decoders of two shapes, all greedy and all sampled
+    torch:SHAPE:SAMPLING    the same by the torch backend
+    tokens                  greedy ids beside those of the torch backend, on the same weights
+    sanitizer:TOOL:FILE     tests of kernels under NVIDIA's compute-sanitizer, where that is on the path
 
 What became of a step is written to the folder --out as soon as it is known, a file of JSON each, and page.md there
-shows all that is known. Steps that have passed there with the same code on the same card are not done again, so that a
-run that was cut off goes on. The machine needs torch, cupy, numpy, transformers and pytest, and csrc's library:
-HEADRACE_NATIVE_DIR names its folder, else the one that `make cuda-all` built of these sources is taken, else nvcc
-builds it.
+shows all that is known. Once all steps are done, cuda_checked.json there has what `--backend auto` goes by, and the
+last line says whether it takes the cuda backend. Steps that have passed there with the same code on the same card are
+not done again, so that a run that was cut off goes on. The machine needs torch, cupy, numpy, transformers and pytest,
+and csrc's library: HEADRACE_NATIVE_DIR names its folder, else the one that `make cuda-all` built of these sources is
+taken, else nvcc builds it.
 
-`--adopt FOLDER` writes what such a folder holds into results/gpu.md and results/gpu.jsonl. `--predict` writes the
-floors alone. `--device sim` does all of it at tiny sizes on the simulated device, where times mean nothing.
+`--adopt FOLDER` writes what such a folder holds into results/gpu.md and results/gpu.jsonl, and cuda_checked.json into
+the engine's package if it lets `auto` take the cuda backend. `--predict` writes the floors alone. `--device sim` does
+all of it at tiny sizes on the simulated device, where times mean nothing.
 
 Exit status: 0, all has passed; 1, a step failed, or its outcome could not be written; 75, steps were left out for lack
 of time: run it again.
@@ -28,16 +33,22 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import json
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from headrace_engine.cuda_checked import RESULT, SANITIZERS, problems_of, why_unchecked
+
 from bench.gpu.kernel_tests import files
+from bench.gpu.library import code_digest
 from bench.gpu.outcome import Kept
-from bench.gpu.running import Check, Step
+from bench.gpu.running import NO_TIME, Check, Step
 
 _GO_ON = 75
+_NAMED = 4
+"""Steps that are named where many are left."""
 _BUDGET_S = 780.0
 """A quarter of an hour less what starting a machine and fetching results may take."""
 _TESTS_SHARE = 0.6
@@ -48,15 +59,23 @@ _PACE = {"cuda": 1.0, "sim": 10.0}
 
 def steps(device: str) -> list[Step]:
     """Return all steps in order."""
+    from bench.gpu import sanitizer
+    from bench.gpu.decode import KINDS
     from bench.gpu.ops import GROUPS
     from bench.gpu.plans import PLANS
 
-    pace = _PACE[device]
+    pace, plan = _PACE[device], PLANS[device]
     tests = [Step(f"tests:{name}", 150.0 * pace, _TESTS_SHARE) for name in files()]
     ops = [Step(f"ops:{group}", 90.0 * pace) for group in GROUPS]
-    kinds = ("greedy", "sampled")
-    decoders = [Step(f"decode:{name}:{kind}", 150.0 * pace) for name in PLANS[device].shapes for kind in kinds]
-    return [*needed(pace), *tests, Step("limits", 60.0 * pace), *ops, *decoders]
+    loads = [f"{name}:{kind}" for name in plan.shapes for kind in KINDS]
+    decoders = [Step(f"{backend}:{load}", 150.0 * pace) for backend in ("decode", "torch") for load in loads]
+    sanitizers = [
+        Step(f"sanitizer:{tool}:{file}", sanitizer.LIMIT_S * pace, program=sanitizer.PROGRAM)
+        for tool in SANITIZERS
+        for file in plan.sanitized
+    ]
+    limits, tokens = Step("limits", 60.0 * pace), Step("tokens", 90.0 * pace)
+    return [*needed(pace), *tests, limits, *ops, *decoders, tokens, *sanitizers]
 
 
 def needed(pace: float = 1.0) -> list[Step]:
@@ -98,7 +117,7 @@ def main() -> int:
     if arguments.predict or arguments.adopt:
         from bench.gpu import written
 
-        written.predict() if arguments.predict else written.adopt(Kept(arguments.adopt).read())
+        written.predict() if arguments.predict else adopt(Kept(arguments.adopt))
         return 0
     try:
         import torch  # noqa: F401
@@ -116,16 +135,55 @@ def main() -> int:
 
 def status(check: Check, some: Sequence[Step]) -> int:
     """Do steps and write the page; return the exit status."""
-    endings = {outcome.ending for outcome in map(check.do, some)}
-    failed = bool(endings & {"failed", "too long"}) or not check.kept_all
+    outcomes = [check.do(step) for step in some]
+    failed = any(outcome.ending in ("failed", "too long") for outcome in outcomes) or not check.kept_all
     if "limits" in {step.name for step in some} and check.limits is not None:
         from bench.gpu import written
 
         page = written.page(check.outcomes, check.device)
         print(page)
         check.write("page.md", page + "\n")
+        print(_judged(check))
         failed = failed or not check.kept_all
-    return 1 if failed else _GO_ON if "left out" in endings else 0
+    return 1 if failed else _GO_ON if any(outcome.error == NO_TIME for outcome in outcomes) else 0
+
+
+def _judged(check: Check) -> str:
+    """Write the result by which `auto` chooses, once all steps are done; return what it will say."""
+    from bench.gpu import checked
+
+    if undone := checked.undone(check.outcomes, (step.name for step in steps(check.device)), check.code):
+        check.kept.remove(RESULT.name)
+        return f"auto: {_some(undone)} must be done before it can take cuda"
+    check.write(RESULT.name, json.dumps(checked.result(check.outcomes), indent=1) + "\n")
+    why = why_unchecked(check.kept.folder / RESULT.name)
+    return f"auto: not cuda: {why}" if why else "auto: cuda, once this is adopted"
+
+
+def adopt(kept: Kept) -> None:
+    """Write the outcomes of a folder into the results, and if all is green what `auto` goes by into the package.
+
+    Raises:
+        SystemExit: there are none of a card.
+    """
+    from bench.gpu import checked, written
+
+    outcomes = kept.read()
+    written.adopt(outcomes)
+    if undone := checked.undone(outcomes, (step.name for step in steps("cuda")), code_digest()):
+        print(f"auto: {_some(undone)} must be done, with this code, before it can take cuda")
+        return
+    result = checked.result(outcomes)
+    if problems := "; ".join(problems_of(result)):
+        print(f"auto: not cuda: {problems}")
+        return
+    RESULT.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(f"auto: cuda, by {RESULT}")
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more steps" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 if __name__ == "__main__":

@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 import statistics
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from headrace_engine.backends.cuda.batch import Sizes
 from headrace_engine.backends.cuda.device.device import Device
 from headrace_engine.backends.cuda.steps import StepRunner
+from headrace_engine.core.in_flight import InFlightStep
 from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.sampling_params import SamplingParams
@@ -18,6 +21,8 @@ from bench.gpu.shapes import BLOCK_SIZE, KV_BYTES, NUMBERS, Stored, random_model
 
 GREEDY = SamplingParams(temperature=0)
 SAMPLED = SamplingParams(temperature=0.8, top_k=50, top_p=0.95, seed=1)
+KINDS = {"greedy": GREEDY, "sampled": SAMPLED}
+"""How decoders sample, by name."""
 _WARM = 20
 """Tokens of the run before the measured one."""
 
@@ -70,6 +75,16 @@ class Measured:
     tokens_s: float
 
 
+class Steps(Protocol):
+    """What computes the steps of a decoder."""
+
+    def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
+        """Compute a step."""
+
+    def launch(self, steps: Sequence[SequenceStep]) -> InFlightStep:
+        """Begin a step; see `Runner.launch`."""
+
+
 def step_cost(spec: DecoderSpec, batch: int, context: int, stored: Stored = NUMBERS) -> tuple[float, float]:
     """Return the bytes and operations of a step of one token per sequence."""
     tokens = batch * context * spec.num_layers
@@ -95,6 +110,11 @@ def measure(
     model = random_model(spec, device, Sizes(load.rows, largest, load.limit // BLOCK_SIZE, BLOCK_SIZE), stored)
     steps = StepRunner(model, model.pool(largest * load.blocks))
     steps.capture()
+    return timed(steps, spec, load, sampling)
+
+
+def timed(steps: Steps, spec: DecoderSpec, load: Load, sampling: SamplingParams) -> list[Measured]:
+    """Run the load at each batch by what computes its steps, as `measure` does."""
     found = []
     for batch in load.batches:
         _run(steps, spec, replace(load, new=min(load.new, _WARM)), batch, sampling)
@@ -102,7 +122,7 @@ def measure(
     return found
 
 
-def _run(steps: StepRunner, spec: DecoderSpec, load: Load, batch: int, sampling: SamplingParams) -> Measured:
+def _run(steps: Steps, spec: DecoderSpec, load: Load, batch: int, sampling: SamplingParams) -> Measured:
     rng = random.Random(batch)
     prompts = [[rng.randrange(spec.vocab_size) for _ in range(load.prompt)] for _ in range(batch)]
     tables = [range(number * load.blocks, (number + 1) * load.blocks) for number in range(batch)]
@@ -117,19 +137,20 @@ def _run(steps: StepRunner, spec: DecoderSpec, load: Load, batch: int, sampling:
     return Measured(batch, prompted - began, statistics.median(times), batch * load.new / whole)
 
 
-def _generate(
-    steps: StepRunner, load: Load, tables: list[range], drawn: list[int], sampling: SamplingParams
-) -> list[float]:
-    """Return the seconds between steps' ids. Each step is launched before the last one's ids leave the device."""
+def _generate(steps: Steps, load: Load, tables: list[range], drawn: list[int], sampling: SamplingParams) -> list[float]:
+    """Return the seconds between steps' ids. Where steps overlap, each is launched before the last one's ids arrive."""
     times, at = [], time.perf_counter()
     known = [_step(blocks, [token], load.prompt, 1, sampling) for blocks, token in zip(tables, drawn, strict=True)]
     flight = steps.launch(known)
     for position in range(2, load.new + 1):
         before = flight
         if position < load.new:
+            ids = _checked(before.wait()) if before.finished else [0] * len(tables)
             start = load.prompt + position - 1
-            unknown = (_step(blocks, [0], start, position, sampling) for blocks in tables)
-            flight = steps.launch([replace(step, sampled_at=number) for number, step in enumerate(unknown)])
+            following = [
+                _step(blocks, [token], start, position, sampling) for blocks, token in zip(tables, ids, strict=True)
+            ]
+            flight = steps.launch(following if before.finished else _after(following))
         _checked(before.wait())
         times.append(time.perf_counter() - at)
         at += times[-1]
@@ -140,7 +161,12 @@ def _step(blocks: range, token_ids: list[int], start: int, position: int, sampli
     return SequenceStep(token_ids, start, blocks, sampling, position=position)
 
 
-def _ids(steps: StepRunner, batch: list[SequenceStep]) -> list[int]:
+def _after(steps: Iterable[SequenceStep]) -> list[SequenceStep]:
+    """Return steps whose ids are those that the step before samples."""
+    return [replace(step, sampled_at=number) for number, step in enumerate(steps)]
+
+
+def _ids(steps: Steps, batch: list[SequenceStep]) -> list[int]:
     return _checked(steps.run(batch))
 
 

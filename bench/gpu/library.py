@@ -33,6 +33,11 @@ def code_digest() -> str:
     return _digest(_MEASURED)
 
 
+def kernels_digest() -> str:
+    """Return a digest of the kernels' sources."""
+    return _digest(_KERNELS)
+
+
 def find(device: str) -> Path:
     """Return the folder of the library.
 
@@ -55,12 +60,12 @@ def find(device: str) -> Path:
 def is_current(folder: Path) -> bool:
     """True if a folder has a library that was built from these sources."""
     note = folder / _NOTE
-    return (folder / _LIBRARY).is_file() and note.is_file() and note.read_text() == _digest(_KERNELS)
+    return (folder / _LIBRARY).is_file() and note.is_file() and note.read_text() == kernels_digest()
 
 
 def note_sources(folder: Path) -> None:
     """Note what the library of a folder was built from, just now."""
-    (folder / _NOTE).write_text(_digest(_KERNELS))
+    (folder / _NOTE).write_text(kernels_digest())
 
 
 def _built() -> Path:

@@ -73,6 +73,10 @@ class Kept:
             os.fsync(file.fileno())
         writing.replace(self.folder / name)
 
+    def remove(self, name: str) -> None:
+        """Remove a file if it is there."""
+        (self.folder / name).unlink(missing_ok=True)
+
     def read(self) -> dict[str, Outcome]:
         """Return all outcomes by step; files that are none are passed over."""
         found = {}

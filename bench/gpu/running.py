@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +25,8 @@ from bench.gpu.steps import FOUND
 
 _SHORTEST_S = 5.0
 """A step does not begin with less."""
+NO_TIME = "no time is left"
+"""Why a step is left out that the next run does."""
 _TRACE = 12
 """Lines of what a failed step printed that are shown; the file has more."""
 _ERROR_CHARS = 6000
@@ -39,12 +42,14 @@ class Step:
         limit: seconds after which it is killed.
         share: of the budget, by whose end it is killed.
         needed: without it no other step is done.
+        program: on the path; the step is left out where it is not there. "": none.
     """
 
     name: str
     limit: float
     share: float = 1.0
     needed: bool = False
+    program: str = ""
 
     def within(self, limit: float) -> Step:
         """Return the step under another limit."""
@@ -71,6 +76,7 @@ class Check:
     Attributes:
         outcomes: by step, those of earlier runs that still hold included.
         kept_all: False if one could not be written.
+        code: digest of the code that runs.
     """
 
     device: str
@@ -82,7 +88,7 @@ class Check:
 
     def __post_init__(self) -> None:
         self._began = time.monotonic()
-        self._code = code_digest()
+        self.code = code_digest()
         self._card = ""
         self._missing = ""
         self._earlier = self.kept.read()
@@ -128,7 +134,7 @@ class Check:
         print(f"gpu-check: {name} could not be written to {self.kept.folder}: {error.strerror}", file=sys.stderr)
 
     def _holds(self, earlier: Outcome) -> bool:
-        same = (earlier.code, earlier.card, earlier.ending) == (self._code, self._card, "passed")
+        same = (earlier.code, earlier.card, earlier.ending) == (self.code, self._card, "passed")
         return same and not self.again
 
     def _take(self, step: Step, outcome: Outcome) -> None:
@@ -143,15 +149,22 @@ class Check:
         date = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
         began = time.monotonic()
         left = self.budget * step.share - (began - self._began)
-        if self._missing or left < _SHORTEST_S:
-            why = f"{self._missing} did not pass" if self._missing else "no time is left"
-            return Outcome(step.name, "left out", 0.0, error=why, code=self._code, date=date)
+        if why := self._why_not(step, left):
+            return Outcome(step.name, "left out", 0.0, error=why, code=self.code, date=date)
         ending, output = _run(step.command(self.device), min(step.limit, left))
         found = _figures(output)
         if ending == "passed" and not found:
             ending, output = "failed", f"it ended without figures:\n{output}"
         error = "" if ending == "passed" else output[-_ERROR_CHARS:].strip()
-        return Outcome(step.name, ending, round(time.monotonic() - began, 1), found, error, code=self._code, date=date)
+        return Outcome(step.name, ending, round(time.monotonic() - began, 1), found, error, code=self.code, date=date)
+
+    def _why_not(self, step: Step, left: float) -> str:
+        """Return why a step does not begin with the seconds left; "" if it does."""
+        if self._missing:
+            return f"{self._missing} did not pass"
+        if step.program and shutil.which(step.program) is None:
+            return f"{step.program} is not on the path"
+        return NO_TIME if left < _SHORTEST_S else ""
 
 
 def shown(outcome: Outcome) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from headrace_engine.backends.cuda.batch import Sizes
@@ -17,6 +18,7 @@ from headrace_engine.config import WeightQuant
 from headrace_engine.models.layout import expected_shapes
 from headrace_engine.models.spec import DecoderSpec, LayerSpec, RopeSpec
 from headrace_engine.native import Kv
+from torch import Tensor
 
 from bench.gpu.codes import quantized_bytes, quantized_weights
 
@@ -88,20 +90,38 @@ def weight_bytes(spec: DecoderSpec, weights: WeightQuant) -> float:
 
 
 def random_model(spec: DecoderSpec, device: Device, sizes: Sizes, stored: Stored = NUMBERS) -> CudaModel:
-    """Return a decoder with random weights.
+    """Return a decoder with random weights; arguments as of `model_of`."""
+    quantized = {} if stored.weights is WeightQuant.NONE else quantized_weights(spec, device, stored.weights)
+    numbers = random_weights(spec, device.torch, without=quantized)
+    return model_of(spec, device, {**numbers, **quantized}, sizes, stored.kv)
+
+
+def random_weights(spec: DecoderSpec, device: torch.device, without: Container[str] = ()) -> dict[str, Tensor]:
+    """Return random weights of a decoder in bfloat16, by canonical name, in the order in memory of the cuda backend.
+
+    Args:
+        without: names that are left out.
+    """
+    shapes = {name: shape for name, shape in expected_shapes(spec).items() if name not in without}
+    numbers = {name: _random(shape, device) for name, shape in shapes.items()}
+    side_by_side(numbers, spec)
+    return numbers
+
+
+def model_of(
+    spec: DecoderSpec, device: Device, weights: Mapping[str, Any], sizes: Sizes, kv: Kv = Kv.BFLOAT16
+) -> CudaModel:
+    """Return a decoder of the cuda backend.
 
     Args:
         sizes: sizes of its largest step; `sizes.blocks` limits the length of sequences.
+        kv: format of keys and values.
     """
-    quantized = {} if stored.weights is WeightQuant.NONE else quantized_weights(spec, device, stored.weights)
-    shapes = {name: shape for name, shape in expected_shapes(spec).items() if name not in quantized}
-    numbers = {name: _random(shape, device.torch) for name, shape in shapes.items()}
-    side_by_side(numbers, spec)
-    blocks = kv_blocks(spec, sizes.block_size, stored.kv)
+    blocks = kv_blocks(spec, sizes.block_size, kv)
     return CudaModel(
         device=device,
         spec=spec,
-        weights={**numbers, **quantized},
+        weights=weights,
         positions=Positions(spec, sizes.blocks * sizes.block_size, device.torch),
         blocks=blocks,
         block_bytes=bytes_a_block(device.native, blocks),

@@ -107,15 +107,43 @@ def ops(device: str, group: str) -> Figures:
     return Ops(plan.layer, opened(device), plan.scale).measure(group)
 
 
-def decode(device: str, name: str, sampled: bool) -> Figures:
+def decode(device: str, name: str, kind: str) -> Figures:
     """Measure a decoder; return figures by batch."""
     from bench.gpu import decode
     from bench.gpu.plans import PLANS
 
     plan = PLANS[device]
-    sampling = decode.SAMPLED if sampled else decode.GREEDY
-    found = decode.measure(plan.shapes[name], opened(device), plan.load, sampling=sampling)
+    found = decode.measure(plan.shapes[name], opened(device), plan.load, sampling=decode.KINDS[kind])
     return {"batches": [asdict(each) for each in found]}
+
+
+def by_torch(device: str, name: str, kind: str) -> Figures:
+    """Measure a decoder by the torch backend; return figures by batch."""
+    from bench.gpu import oracle
+    from bench.gpu.decode import KINDS
+    from bench.gpu.plans import PLANS
+
+    plan = PLANS[device]
+    found = oracle.measure(plan.shapes[name], opened(device).torch, plan.load, KINDS[kind])
+    return {"batches": [asdict(each) for each in found]}
+
+
+def tokens(device: str) -> Figures:
+    """Compare greedy ids with those of the torch backend; return how many there were."""
+    from bench.gpu import oracle
+    from bench.gpu.plans import PLANS
+
+    plan = PLANS[device]
+    found = oracle.compare(plan.shapes[plan.compared], opened(device), oracle.PROMPTS, plan.new)
+    return {"ids": found.runs, "parted": len(found.split), "smallest gap": found.smallest_gap}
+
+
+def sanitized(device: str, tool: str, file: str) -> Figures:
+    """Run a file of tests under a tool of NVIDIA's sanitizer; return how many passed."""
+    from bench.gpu import sanitizer
+    from bench.gpu.kernel_tests import WHICH
+
+    return sanitizer.checked(WHICH[device], tool, file)
 
 
 def opened(device: str) -> Device:
@@ -129,18 +157,23 @@ def opened(device: str) -> Device:
     return CudaDevice(0)
 
 
-ALONE: Mapping[str, Callable[[str], Figures]] = {"environment": environment, "library": library, "limits": limits}
+KINDS: Mapping[str, Callable[..., Figures]] = {
+    "environment": environment,
+    "library": library,
+    "limits": limits,
+    "ops": ops,
+    "decode": decode,
+    "torch": by_torch,
+    "tokens": tokens,
+    "sanitizer": sanitized,
+}
+"""What does a step, by what its name begins with; its arguments are the device, and what follows in the name."""
 
 
 def compute(device: str, step: str) -> Figures:
     """Do a step by its name."""
-    if step in ALONE:
-        return ALONE[step](device)
-    kind, _, rest = step.partition(":")
-    if kind == "ops":
-        return ops(device, rest)
-    name, _, sampling = rest.rpartition(":")
-    return decode(device, name, sampling == "sampled")
+    kind, *rest = step.split(":")
+    return KINDS[kind](device, *rest)
 
 
 def main() -> int:

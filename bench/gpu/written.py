@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from bench.common.page import GPU, GPU_PREDICTED
 from bench.gpu import costs, decode, report
+from bench.gpu.checked import points
 from bench.gpu.outcome import Outcome
 from bench.gpu.plans import H100, PLANS, WHOLE, Plan
 
@@ -32,6 +33,8 @@ def adopt(outcomes: Outcomes) -> None:
     if "limits" not in passed(outcomes):
         raise SystemExit("gpu-check: the folder has no outcome of limits, from which all floors derive")
     found = outcomes["limits"]
+    if found.card == "sim":
+        raise SystemExit("gpu-check: the folder's outcomes are those of the simulated device, where times mean nothing")
     report.keep(report.RUNS, found.card, found.date, measured_limits(outcomes), measured_ops(outcomes), _all(outcomes))
     GPU.write(page(outcomes, "cuda"))
 
@@ -47,6 +50,8 @@ def page(outcomes: Outcomes, device: str) -> str:
         for kind, how in (("greedy", "greedy"), ("sampled", "sampled with top_k and top_p")):
             if (outcome := passed(outcomes).get(f"decode:{name}:{kind}")) is not None:
                 parts.append(_decode_part(f"{name}, {how}", plan, found, batches(outcome), name))
+    if beside := points(passed(outcomes)):
+        parts += ["Beside the torch backend on the same card:", _beside_torch(beside)]
     return "\n\n".join([*parts, _tests(outcomes)])
 
 
@@ -92,11 +97,27 @@ def _decode_part(
     return f"{text}\n\n{report.decode_table(plan.shapes[name or title], load, found, measured)}"
 
 
+def _beside_torch(beside: Mapping[str, Mapping[str, float]]) -> str:
+    rows = []
+    for name, seconds in beside.items():
+        mine, other = seconds.get("cuda"), seconds.get("torch")
+        ratio = f"{other / mine:.2f}" if mine and other else ""
+        rows.append([name, *(f"{1e3 * each:,.3f}" if each else "–" for each in (mine, other)), ratio])
+    return report.table(["load", "cuda ms", "torch ms", "torch / cuda"], rows)
+
+
 def _tests(outcomes: Outcomes) -> str:
     """Return what became of the tests, and of each step that did not pass."""
     files = {name: outcome for name, outcome in outcomes.items() if name.startswith("tests:")}
     whole = sum(outcome.figures.get("passed", 0) for outcome in passed(files).values())
     lines = [f"Tests of the kernels: {len(passed(files))} of {len(files)} files passed, with {whole} tests."]
+    if (tokens := passed(outcomes).get("tokens")) is not None:
+        ids, parted = tokens.figures["ids"], tokens.figures["parted"]
+        lines.append(
+            f"Greedy ids: of {ids}, {parted} are not those of torch in float32, where its two best are as good."
+        )
+    if clean := [name for name in passed(outcomes) if name.startswith("sanitizer:")]:
+        lines.append(f"Under compute-sanitizer {len(clean)} runs of a file and a tool passed.")
     for name, outcome in outcomes.items():
         if outcome.ending != "passed":
             why = outcome.error.splitlines()[-1] if outcome.error else ""

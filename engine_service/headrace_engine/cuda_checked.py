@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 RESULT = Path(__file__).with_name("cuda_checked.json")
-"""Result of checks on a card: an object with
+"""Result of a check on a card (`make gpu-check` writes it): an object with
 
     card         its name
-    tests        {"passed": …, "failed": …}, of the tests of kernels and backend
-    sanitizers   errors of each of SANITIZERS, sampling included
+    kernels      digest of the kernels' sources
+    tests        {"passed": …, "failed": …}, of the tests of the kernels; a step of the check that did not pass, and
+                 says no number, is one that failed
+    sanitizers   number of files in whose tests each of SANITIZERS found an error, those of sampling included
     same_tokens  true: greedy tokens are those of the torch backend
     points       for each measured load, {"cuda": seconds, "torch": seconds}
 """
@@ -30,10 +32,11 @@ def why_unchecked(path: Path = RESULT) -> str:
         return f"{path.name} cannot be read: {error}"
     if not isinstance(result, dict):
         return f"{path.name} is no object"
-    return "; ".join(_problems(result))
+    return "; ".join(problems_of(result))
 
 
-def _problems(result: Mapping[str, Any]) -> Iterator[str]:
+def problems_of(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a result says against the cuda backend."""
     card = result.get("card")
     if not isinstance(card, str) or not card:
         yield "the check names no card"

@@ -8,6 +8,7 @@ from functools import partial
 
 from headrace_engine.backends.cuda.device.device import Device
 from headrace_engine.config import WeightQuant
+from headrace_engine.cuda_checked import SANITIZERS
 from headrace_engine.models.spec import DecoderSpec, LayerSpec
 from headrace_engine.native import Kv
 
@@ -65,13 +66,6 @@ class Plan:
     checked: tuple[tuple[str, ...], tuple[str, ...]]
 
 
-_CHECKED = ("kv", "rows", "gates", "quantized", "attention", "sampling")
-_TESTS = (
-    "test_norm.py",
-    "test_layer_norm.py",
-    "test_logit_changes.py",
-    *(f"test_device_{name}.py" for name in _CHECKED),
-)
 WHOLE = Plan(
     large=("Llama 3.1 8B", LLAMA),
     middle=("Qwen2.5-1.5B", QWEN),
@@ -84,7 +78,7 @@ WHOLE = Plan(
     crowd=256,
     blocks=(64, 512),
     library="cuda",
-    checked=(("memcheck", "racecheck", "synccheck"), _TESTS),
+    checked=(SANITIZERS, sanitizer.FILES),
 )
 _TINY = ("tiny", replace(TINY, layers=(LayerSpec(),)))
 _SHORT = replace(decode.SHORT, prompt=5, new=2)
