@@ -96,9 +96,12 @@ class DeviceSampler:
         )
         self._device.launch("sample_rows", args)
 
-    def fetch(self, slot: int) -> None:
-        """Enqueue the copy of the results to a slot."""
-        self._results.fetch(slot)
+    def fetch(self, sampled_rows: Sequence[SampledRow], slot: int) -> None:
+        """Enqueue the copy of the rows' results to a slot; of their most likely ids only if one asks for some."""
+        rows = max((row for row, _ in sampled_rows), default=-1) + 1
+        listed = any(step.sampling is not None and step.sampling.top_logprobs for _, step in sampled_rows)
+        for name in self._results.here if listed else ("sampled",):
+            self._results.fetch(name, rows, slot)
 
     def sampled(self, sampled_rows: Sequence[SampledRow], slot: int) -> Iterator[Sampled]:
         """Yield the results; the copy of `fetch` must be complete."""
@@ -131,7 +134,7 @@ class PlainSampler:
         """See DeviceSampler. Retain the logits until `sampled`."""
         self._logits = logits
 
-    def fetch(self, slot: int) -> None:
+    def fetch(self, sampled_rows: Sequence[SampledRow], slot: int) -> None:
         """See DeviceSampler. Copy nothing."""
 
     def sampled(self, sampled_rows: Sequence[SampledRow], slot: int) -> Iterator[Sampled]:

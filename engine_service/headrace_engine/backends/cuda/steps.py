@@ -123,7 +123,7 @@ class StepRunner:
 
     def _flight(self, sampled_rows: Sequence[SampledRow]) -> InFlightStep:
         """Enqueue the copy of the results, and return the in-flight step."""
-        self._sampler.fetch(self._slot)
+        self._sampler.fetch(sampled_rows, self._slot)
         launched = InFlightDeviceStep(
             self._model.device.mark(), partial(self._sampler.sampled, sampled_rows, self._slot)
         )

@@ -80,10 +80,12 @@ class Staging:
         end = self._spans[last][0] + rows * array.nbytes // max(1, len(array))
         self._target[:end].copy_(self._sources[slot][:end], non_blocking=True)
 
-    def fetch(self, slot: int) -> None:
-        """Enqueue the copy of all arrays from the device to a slot."""
+    def fetch(self, name: str, rows: int, slot: int) -> None:
+        """Enqueue the copy of the first rows of an array from the device to a slot."""
+        first, last = self._spans[name]
+        end = first + rows * (last - first) // max(1, len(self.here[name]))
         # Behind the kernels of the step, so the slot has its results once the device has reached the step's mark.
-        self._sources[slot].copy_(self._target, non_blocking=True)
+        self._sources[slot][first:end].copy_(self._target[first:end], non_blocking=True)
 
 
 class Words:
