@@ -59,9 +59,9 @@ _PACE = {"cuda": 1.0, "sim": 10.0}
 
 def steps(device: str) -> list[Step]:
     """Return all steps in order."""
-    from bench.gpu import sanitizer
     from bench.gpu.decode import KINDS
     from bench.gpu.ops import GROUPS
+    from bench.gpu.parts import sanitizer
     from bench.gpu.plans import PLANS
 
     pace, plan = _PACE[device], PLANS[device]

@@ -15,6 +15,7 @@ CODES = ("int8", "fp8")
 """Formats of quantized rows, multiplied with weights of the same format."""
 
 FLASH_OP = "prefill_attention bfloat16 (torch)"
+PAGED_OP = "prefill_attention bfloat16 (FlashInfer)"
 
 
 SHORT_CONTEXTS = ", short"
@@ -90,7 +91,7 @@ def costs(spec: DecoderSpec, scale: Scale) -> dict[str, Cost]:
         triangle = 2.0 * scale.chunk * (scale.chunk + 1) * spec.query_width
         read = 2 * scale.chunk * (BFLOAT16 * spec.query_width + spec.num_kv_heads * size(spec.head_dim))
         found[f"prefill_attention {kv.name.lower()}"] = Cost(read, triangle)
-    found[FLASH_OP] = found["prefill_attention bfloat16"]
+    found[FLASH_OP] = found[PAGED_OP] = found["prefill_attention bfloat16"]
     for name, weight in (("int8", 1.0), ("int4", 0.5)):
         values = 2.0 * inner * hidden
         rows_moved = BFLOAT16 * scale.few * (hidden + 2.0 * inner)

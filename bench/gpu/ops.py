@@ -12,7 +12,9 @@ import numpy as np
 import torch
 from headrace_engine.backends.cuda.batch import CudaBatch, Sizes
 from headrace_engine.backends.cuda.device.device import Device
-from headrace_engine.backends.cuda.device.flash import FlashPrefill, VaryingAttention
+from headrace_engine.backends.cuda.device.flash import FlashPrefill, PromptAttention, VaryingAttention
+from headrace_engine.backends.cuda.device.paged import PagedMaker, PagedPrefill
+from headrace_engine.backends.cuda.device.pool import KvPool
 from headrace_engine.backends.cuda.ops import CudaOps
 from headrace_engine.backends.cuda.sampling import DeviceSampler
 from headrace_engine.backends.cuda.weights.activations import FP8_CAPABILITY
@@ -26,7 +28,7 @@ from headrace_engine.native import Dtype, Format, Kv, Matrix, MatrixRows
 from headrace_engine.native.abi import QuantizeRows, RowCodes
 from headrace_engine.native.quantized import QuantizedMatrix
 
-from bench.gpu.costs import CODES, FLASH_OP, GROUP, SHORT_CONTEXTS, Scale
+from bench.gpu.costs import CODES, FLASH_OP, GROUP, PAGED_OP, SHORT_CONTEXTS, Scale
 from bench.gpu.decode import GREEDY, SAMPLED
 from bench.gpu.shapes import BLOCK_SIZE, Stored, random_model
 
@@ -150,9 +152,22 @@ class Ops:
                 ops, batch = self._layer(kv, steps)
                 q = self._random(len(batch.token_ids), spec.query_width)
                 works[f"{kind} {kv.name.lower()}{end}"] = partial(ops.paged_attention, 0, q, batch)
-        ops, batch = self._layer(Kv.BFLOAT16, [self._prompt()], flash=True)
-        works[FLASH_OP] = partial(ops.paged_attention, 0, self._random(scale.chunk, spec.query_width), batch)
+        others: dict[str, Callable[[KvPool], PromptAttention]] = {
+            FLASH_OP: lambda pool: FlashPrefill(varying_attention(self._device), pool, spec)
+        }
+        if (maker := self._flashinfer()) is not None:
+            others[PAGED_OP] = lambda pool: PagedPrefill(maker, pool, spec)
+        for name, prompts in others.items():
+            ops, batch = self._layer(Kv.BFLOAT16, [self._prompt()], prompts)
+            works[name] = partial(ops.paged_attention, 0, self._random(scale.chunk, spec.query_width), batch)
         return works
+
+    def _flashinfer(self) -> PagedMaker | None:
+        """Return FlashInfer's attention; None: it is not installed."""
+        try:
+            return self._device.paged_attention()
+        except InvalidArgument:
+            return None
 
     def _coded(self) -> Works:
         spec, rng = self._spec, np.random.default_rng(1)
@@ -206,8 +221,14 @@ class Ops:
         )
         return lambda: self._device.launch("quantize_rows", args)
 
-    def _layer(self, kv: Kv, steps: list[SequenceStep], flash: bool = False) -> tuple[CudaOps, CudaBatch]:
-        """Return the ops over a pool of its own, and a step already on the device."""
+    def _layer(
+        self, kv: Kv, steps: list[SequenceStep], prompts: Callable[[KvPool], PromptAttention] | None = None
+    ) -> tuple[CudaOps, CudaBatch]:
+        """Return the ops over a pool of its own, and a step already on the device.
+
+        Args:
+            prompts: makes attention of prompts in the place of the kernel's.
+        """
         scale, spec = self._scale, self._spec
         sizes = Sizes(max(scale.chunk, len(steps)), len(steps), scale.limit // BLOCK_SIZE, BLOCK_SIZE)
         small = replace(spec, vocab_size=1, hidden_size=spec.head_dim, intermediate_size=64)
@@ -216,7 +237,7 @@ class Ops:
         for layer in pool.tensors:
             layer.random_(0, 64)
         staging = replace(model, spec=spec).staging()
-        attention = FlashPrefill(varying_attention(self._device), pool) if flash else None
+        attention = None if prompts is None else prompts(pool)
         ops = CudaOps(spec, model.positions, pool, staging, self._device, model.products, attention)
         batch = make_batch(steps)
         staging.fill(batch)

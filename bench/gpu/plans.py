@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from headrace_engine.models.spec import DecoderSpec
 
-from bench.gpu import costs, decode, sanitizer
+from bench.gpu import costs, decode
+from bench.gpu.parts import sanitizer
 from bench.gpu.shapes import LLAMA, SMOL, TINY
 
 H100 = (3.0e12, 798e12)

@@ -140,8 +140,8 @@ def tokens(device: str) -> Figures:
 
 def sanitized(device: str, tool: str, file: str) -> Figures:
     """Run a file of tests under a tool of NVIDIA's sanitizer; return how many passed."""
-    from bench.gpu import sanitizer
     from bench.gpu.kernel_tests import WHICH
+    from bench.gpu.parts import sanitizer
 
     return sanitizer.checked(WHICH[device], tool, file)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from headrace_engine.errors import InvalidArgument
 
+ATTENTION_VARIABLE = "HEADRACE_CUDA_ATTENTION"
 CACHE_VARIABLE = "HEADRACE_CACHE"
 PLAIN_VARIABLE = "HEADRACE_CUDA_PLAIN"
 HUB_VARIABLE = "HF_ENDPOINT"
@@ -26,6 +27,9 @@ OVERLAP_VARIABLE = "HEADRACE_OVERLAP"
 PROCESSORS_VARIABLE = "HEADRACE_LOGITS_PROCESSORS"
 
 Environment = Mapping[str, str]
+
+KERNELS, FLASHINFER = "kernels", "flashinfer"
+"""What may compute attention of prompts on a CUDA device."""
 
 _OVERLAP = {"": True, "1": True, "0": False}
 
@@ -43,6 +47,19 @@ def cache_root(environment: Environment = os.environ) -> Path | None:
 def plain_op_names(environment: Environment = os.environ) -> list[str]:
     """Return the names of ops that torch computes instead of CUDA kernels."""
     return _parts(environment.get(PLAIN_VARIABLE, ""), ",")
+
+
+def prompt_attention(environment: Environment = os.environ) -> str:
+    """Return what computes attention of prompts on a CUDA device: KERNELS or FLASHINFER.
+
+    Raises:
+        InvalidArgument: it is something else.
+    """
+    name = environment.get(ATTENTION_VARIABLE, "") or KERNELS
+    if name not in (KERNELS, FLASHINFER):
+        text = f'= "{name}" in the environment is unknown; allowed: {KERNELS}, {FLASHINFER}'
+        raise InvalidArgument.field(ATTENTION_VARIABLE, text)
+    return name
 
 
 def forced_isa(environment: Environment = os.environ) -> str:

@@ -17,9 +17,10 @@ from native.mutants.mutant import Mutant
 
 from bench.common.page import RESULTS
 from bench.gpu import check as gpu_check
-from bench.gpu import checked, sanitizer
+from bench.gpu import checked
 from bench.gpu.library import code_digest
 from bench.gpu.outcome import Kept, Outcome
+from bench.gpu.parts import sanitizer
 
 STEPS = [step.name for step in gpu_check.steps("cuda")]
 CODE = code_digest()

@@ -63,7 +63,7 @@ def test_prompts_attend_as_the_kernel_says(model_path: Path, window: int | None,
     launched.clear()
     got = ops.paged_attention(0, q, batch)
     assert launched == ["decode_attention"]
-    ops._attention._flash = None
+    ops._attention._prompts = None
     expected = ops.paged_attention(0, q, batch)
     assert launched[1:] == ["decode_attention", "prefill_attention"]
     assert torch.equal(got[:2], expected[:2])

@@ -17,6 +17,7 @@ from headrace_engine.native import load
 from torch import Tensor
 
 from support.sim.kernels import simulated_kernel
+from support.sim.paged import SimPagedMaker
 from support.sim.recording import Recording
 
 Result = TypeVar("Result")
@@ -54,6 +55,10 @@ class SimDevice:
     def attention(self) -> VaryingAttention:
         """See Device."""
         return attention_by_sequence
+
+    def paged_attention(self) -> SimPagedMaker:
+        """See Device. Attention of torch over the same pages."""
+        return SimPagedMaker()
 
     def pinned(self, nbytes: int) -> Tensor:
         """See Device."""

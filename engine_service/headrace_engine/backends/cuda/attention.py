@@ -7,7 +7,7 @@ from torch import Tensor
 
 from headrace_engine.backends.cuda.batch import CudaBatch, StepStaging
 from headrace_engine.backends.cuda.device.device import Device
-from headrace_engine.backends.cuda.device.flash import FlashPrefill
+from headrace_engine.backends.cuda.device.flash import PromptAttention
 from headrace_engine.backends.cuda.device.pool import KvPool
 from headrace_engine.backends.torch.ops import head_normed
 from headrace_engine.backends.torch.rope import Positions
@@ -24,7 +24,7 @@ class Attention:
         pool: keys and values.
         staging: uploads steps to the device.
         device: the device that holds the pool.
-        flash: attention that replaces the kernel where it applies; None: never.
+        prompts: attention that replaces the kernel where it applies; None: never.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Attention:
         pool: KvPool,
         staging: StepStaging,
         device: Device,
-        flash: FlashPrefill | None,
+        prompts: PromptAttention | None,
     ) -> None:
         self._spec = spec
         self._positions = positions
@@ -43,7 +43,7 @@ class Attention:
         self._device = device
         arrivals = staging.sequences * spec.num_heads
         self._arrived = torch.zeros(arrivals, dtype=torch.int32, device=device.torch)
-        self._flash = flash
+        self._prompts = prompts
 
     def append(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, batch: CudaBatch, norms: tuple[Tensor, Tensor] | None
@@ -88,12 +88,8 @@ class Attention:
             self._decode(layer, q, out, batch, sinks)
         if batch.single == len(batch.stored):
             return out
-        plain = not self._spec.attention_soft_cap and sinks is None
-        if self._flash is not None and batch.prompts_begin and plain:
-            rows, firsts = slice(batch.single, None), batch.prompt_firsts
-            slots, longest = batch.slots[rows], batch.longest
-            scale = self._spec.score_scale
-            out[rows] = self._flash.attend(layer, q[rows], slots, firsts, longest, window, scale)
+        if self._prompts is not None and self._prompts.takes(batch, sinks):
+            self._prompts.attend(layer, q[batch.single :], out[batch.single :], batch)
         else:
             self._prefill(layer, q, out, batch, window, sinks)
         return out

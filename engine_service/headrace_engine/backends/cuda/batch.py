@@ -60,6 +60,7 @@ class CudaBatch:
         logits_rows: rows whose logits are computed, int32 [logits].
         longest: maximum rows of a sequence.
         single: number of sequences with one row, which come first.
+        prompts: the sequences behind those, on the host.
     """
 
     def __init__(self, arrays: Mapping[str, Tensor], tables: Tensor, step: Batch, block_size: int) -> None:
@@ -76,13 +77,14 @@ class CudaBatch:
         lengths = [extent.length for extent in step.extents]
         self.longest = max(lengths)
         self.single = single_rows(lengths)
+        self.prompts = step.extents[self.single :]
         self._step = step
         self._block_size = block_size
 
     @cached_property
     def prompts_begin(self) -> bool:
         """True if the sequences behind the single rows have no tokens in the pool before this step."""
-        return all(extent.start == 0 for extent in self._step.extents[self.single :])
+        return all(extent.start == 0 for extent in self.prompts)
 
     @cached_property
     def prompt_firsts(self) -> Tensor:

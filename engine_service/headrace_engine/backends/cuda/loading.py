@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -16,7 +16,8 @@ from headrace_engine.backends.cuda.batch import CudaBatch, Sizes, StepStaging
 from headrace_engine.backends.cuda.decode_tasks import DecodeTasks
 from headrace_engine.backends.cuda.device.device import Device
 from headrace_engine.backends.cuda.device.errors import WEIGHTS, check_kernels, explain_out_of_memory
-from headrace_engine.backends.cuda.device.flash import FLASH, FlashPrefill
+from headrace_engine.backends.cuda.device.flash import FLASH, FlashPrefill, PromptAttention
+from headrace_engine.backends.cuda.device.paged import PagedMaker, PagedPrefill, why_not_paged
 from headrace_engine.backends.cuda.device.pool import KV_MODES, KvPool, bytes_a_block, kv_blocks
 from headrace_engine.backends.cuda.ops import CudaOps
 from headrace_engine.backends.cuda.plain import PlainOps, plain_ops, take_plain
@@ -33,7 +34,8 @@ from headrace_engine.backends.torch.adapters import TorchAdapters
 from headrace_engine.backends.torch.rope import Positions
 from headrace_engine.config import ComputeDtype, ComputeUnit
 from headrace_engine.core.runner import Progress
-from headrace_engine.errors import OutOfMemory
+from headrace_engine.environment import ATTENTION_VARIABLE, FLASHINFER, PLAIN_VARIABLE, prompt_attention
+from headrace_engine.errors import InvalidArgument, OutOfMemory
 from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.models.decoder import Decoder
 from headrace_engine.models.spec import DecoderSpec
@@ -60,6 +62,7 @@ class CudaModel:
         plain: names of ops that torch computes instead of a kernel.
         row_codes: code type of activations in products of layers; None: numbers.
         adapters: None: the plan has no room for any.
+        paged: attention of prompts by FlashInfer; None: by the kernel.
     """
 
     device: Device
@@ -73,6 +76,7 @@ class CudaModel:
     plain: frozenset[str] = frozenset()
     row_codes: RowCodes | None = None
     adapters: TorchAdapters | None = None
+    paged: PagedMaker | None = None
     unit: ClassVar = ComputeUnit.CUDA
     dtype: ClassVar = ComputeDtype.BFLOAT16
 
@@ -119,14 +123,19 @@ class CudaModel:
         return Decoder(self.spec, ops, self.weights, adapts=self.adapters is not None)
 
     def _ops(self, pool: KvPool, staging: StepStaging) -> CudaOps:
-        flash = FlashPrefill(self.device.attention(), pool) if FLASH in self.plain else None
-        given = (self.spec, self.positions, pool, staging, self.device, self.products, flash, self.adapters)
+        prompts = self._prompt_attention(pool)
+        given = (self.spec, self.positions, pool, staging, self.device, self.products, prompts, self.adapters)
         if self.row_codes is None:
             return CudaOps(*given)
         if "row_codes" in self.plain:
             return RowCodeOps(*given, codes=PlainProducts(self.row_codes))
         codes = CodeProducts(self.device, self.row_codes)
         return FusedRowCodeOps(*given, codes=codes, feeding=self._norms_before_products())
+
+    def _prompt_attention(self, pool: KvPool) -> PromptAttention | None:
+        if FLASH in self.plain:
+            return FlashPrefill(self.device.attention(), pool, self.spec)
+        return None if self.paged is None else PagedPrefill(self.paged, pool, self.spec)
 
     def _norms_before_products(self) -> Iterator[Tensor]:
         names = (f"layers.{layer}.{norm}" for layer in range(self.spec.num_layers) for norm in _BEFORE_PRODUCTS)
@@ -171,7 +180,22 @@ def load_model(plan: CorePlan, device: Device, progress: Progress) -> CudaModel:
         plain=plain,
         row_codes=row_codes,
         adapters=adapters,
+        paged=_paged_attention(device, spec, blocks, plain),
     )
+
+
+def _paged_attention(device: Device, spec: DecoderSpec, blocks: KvBlocks, plain: Collection[str]) -> PagedMaker | None:
+    """Return FlashInfer's attention if the environment asks for it, and it computes the decoder's."""
+    if prompt_attention() != FLASHINFER:
+        return None
+    if FLASH in plain:
+        text = f'= "{FLASHINFER}" and {PLAIN_VARIABLE} = "{FLASH}" in the environment: leave one of them out'
+        raise InvalidArgument.field(ATTENTION_VARIABLE, text)
+    if why := why_not_paged(spec, blocks.kv):
+        _log.warning("cuda_attention: %s, so kernels compute attention of prompts, and not %s", why, FLASHINFER)
+        return None
+    _log.info("cuda_attention: %s computes attention of prompts", FLASHINFER)
+    return device.paged_attention()
 
 
 def _check_memory(needed: int, device: Device) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from headrace_engine.backends.cuda.attention import Attention
 from headrace_engine.backends.cuda.batch import CudaBatch, StepStaging
 from headrace_engine.backends.cuda.device.device import Device
-from headrace_engine.backends.cuda.device.flash import FlashPrefill
+from headrace_engine.backends.cuda.device.flash import PromptAttention
 from headrace_engine.backends.cuda.device.pool import KvPool
 from headrace_engine.backends.cuda.mixtures import Mixtures
 from headrace_engine.backends.cuda.weights.fused import spanning
@@ -39,7 +39,7 @@ class CudaOps:
         staging: uploads steps to the device.
         device: the device that holds the tensors.
         products: computes with quantized weights.
-        flash: attention that replaces the kernel where it applies; None: never.
+        prompts: attention that replaces the kernel where it applies; None: never.
         adapters: their factors; None: rows have none.
     """
 
@@ -51,14 +51,14 @@ class CudaOps:
         staging: StepStaging,
         device: Device,
         products: QuantizedProducts,
-        flash: FlashPrefill | None = None,
+        prompts: PromptAttention | None = None,
         adapters: TorchAdapters | None = None,
     ) -> None:
         self._spec = spec
         self._staging = staging
         self._device = device
         self._products = products
-        self._attention = Attention(spec, positions, pool, staging, device, flash)
+        self._attention = Attention(spec, positions, pool, staging, device, prompts)
         self._adapters = adapters
         self._mixtures = None if spec.experts is None else Mixtures(spec.experts, self.gated)
 

@@ -141,4 +141,5 @@ class CudaRunner(ModelRunner[CudaModel]):
         if FLASH in model.plain:  # Flash attention runs only for prompts that begin, unlike the mixed step's.
             begun = [replace(mixed[0], start=0), *mixed[1:]]
             taken[0] = max(taken[0], model.device.taken(partial(steps.run, begun)))
-        return int(_SPARE * sum(taken)) + steps.staged_bytes + model.products.nbytes
+        paged = 0 if model.paged is None else model.paged.nbytes
+        return int(_SPARE * sum(taken)) + steps.staged_bytes + model.products.nbytes + paged

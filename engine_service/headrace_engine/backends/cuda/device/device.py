@@ -11,6 +11,7 @@ from torch import Tensor
 
 from headrace_engine.backends.cuda.device.cards import check_card
 from headrace_engine.backends.cuda.device.flash import VaryingAttention, torch_attention
+from headrace_engine.backends.cuda.device.paged import FlashInfer, PagedMaker
 from headrace_engine.backends.torch.sampling.processing import Kernel
 from headrace_engine.backends.torch.sampling.user_kernels import compile_kernel
 from headrace_engine.backends.torch.workspace import measured_bytes
@@ -82,6 +83,14 @@ class Device(Protocol):
         """
         ...
 
+    def paged_attention(self) -> PagedMaker:
+        """Return FlashInfer's attention for prompts.
+
+        Raises:
+            InvalidArgument: it is not installed, or too old.
+        """
+        ...
+
     def pinned(self, nbytes: int) -> Tensor:
         """Return page-locked host memory, which the device copies asynchronously: uint8 [nbytes], zeroed."""
         ...
@@ -136,6 +145,10 @@ class CudaDevice:
     def attention(self) -> VaryingAttention:
         """See Device."""
         return torch_attention()
+
+    def paged_attention(self) -> PagedMaker:
+        """See Device."""
+        return FlashInfer(self.torch)
 
     def pinned(self, nbytes: int) -> Tensor:
         """See Device."""

@@ -7,18 +7,48 @@ blocks into rows. For a later chunk of a prompt, that would copy the whole conte
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from headrace_engine.backends.cuda.device.pool import KvPool
+from headrace_engine.backends.cuda.device.pool import KvPool, entries_of
 from headrace_engine.environment import PLAIN_VARIABLE
 from headrace_engine.errors import InvalidArgument
+from headrace_engine.models.ops import Extent
+from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.native import Kv
 
 FLASH = "flash_attention"
 """Name of this op among the plain ones."""
+
+
+class PromptBatch(Protocol):
+    """A step, as far as attention of its prompts reads it; see CudaBatch."""
+
+    single: int
+    slots: Tensor
+    longest: int
+    prompts: Sequence[Extent]
+
+    @property
+    def prompts_begin(self) -> bool:
+        """True if no prompt has tokens in the pool before the step."""
+
+    @property
+    def prompt_firsts(self) -> Tensor:
+        """First row of each prompt among theirs, then the number of rows."""
+
+
+class PromptAttention(Protocol):
+    """Attention that takes the place of the kernel for the prompts of a step: sequences with several rows."""
+
+    def takes(self, batch: PromptBatch, sinks: Tensor | None) -> bool:
+        """True if it computes the prompts of a step; else the kernel does."""
+
+    def attend(self, layer: int, q: Tensor, out: Tensor, batch: PromptBatch) -> None:
+        """Compute the outputs for the queries of the prompts' rows, both bfloat16 [rows, heads · head_dim]."""
 
 
 class VaryingAttention(Protocol):
@@ -95,28 +125,32 @@ class FlashPrefill:
     Args:
         attention: the implementation.
         pool: keys and values as bfloat16.
+        spec: the decoder.
 
     Raises:
         InvalidArgument: keys and values are quantized.
     """
 
-    def __init__(self, attention: VaryingAttention, pool: KvPool) -> None:
+    def __init__(self, attention: VaryingAttention, pool: KvPool, spec: DecoderSpec) -> None:
         shape = pool.shape
         if shape.kv != Kv.BFLOAT16:
             text = f'= "{FLASH}" in the environment takes no codes of keys and values: leave it out, or kv_cache_mode'
             raise InvalidArgument.field(PLAIN_VARIABLE, text)
         self._attention = attention
         self._block_size = shape.block_size
-        rows = (2, shape.kv_heads, shape.block_size, shape.head_dim)
-        entries = 2 * shape.kv_heads * shape.block_size * shape.head_dim
-        self._layers = [layer[:, : 2 * entries].view(torch.bfloat16).unflatten(1, rows) for layer in pool.tensors]
+        self._layers = entries_of(pool)
+        self._spec = spec
 
-    def attend(
-        self, layer: int, q: Tensor, slots: Tensor, firsts: Tensor, longest: int, window: int, scale: float
-    ) -> Tensor:
-        """Return the outputs for queries [rows, heads · head_dim], whose keys and values are in slots, int32 [rows]."""
+    def takes(self, batch: PromptBatch, sinks: Tensor | None) -> bool:
+        """See PromptAttention."""
+        return batch.prompts_begin and sinks is None and not self._spec.attention_soft_cap
+
+    def attend(self, layer: int, q: Tensor, out: Tensor, batch: PromptBatch) -> None:
+        """See PromptAttention."""
+        slots, stored = batch.slots[batch.single :], self._layers[layer]
         blocks, offsets = slots // self._block_size, slots % self._block_size
-        stored = self._layers[layer]
         k, v = (stored[:, side][blocks, :, offsets] for side in (0, 1))
-        heads = q.unflatten(1, (-1, k.shape[-1]))
-        return self._attention(heads, k, v, firsts, longest=longest, window=window, scale=scale).flatten(1)
+        heads, window = q.unflatten(1, (-1, k.shape[-1])), self._spec.layers[layer].window or 0
+        lengths = {"longest": batch.longest, "window": window}
+        attended = self._attention(heads, k, v, batch.prompt_firsts, **lengths, scale=self._spec.score_scale)
+        out.copy_(attended.flatten(1))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from headrace_engine.backends.cuda.device.device import Mark
 from headrace_engine.core.runner import Sampled
+
+if TYPE_CHECKING:
+    from headrace_engine.backends.cuda.device.device import Mark
 
 DEPTH = 2
 """Maximum number of in-flight steps, and of staging slots: a slot is reused once its step was waited for."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 
 import torch
 from torch import Tensor
@@ -64,6 +65,14 @@ class KvPool:
     def layer(self, number: int) -> KvBlocks:
         """Return the blocks of one layer, for kernels."""
         return self._layers[number]
+
+
+def entries_of(pool: KvPool) -> list[Tensor]:
+    """Return keys and values of each layer of a pool of numbers: [blocks, 2, kv_heads, block_size, head_dim]."""
+    shape = pool.shape
+    rows = (2, shape.kv_heads, shape.block_size, shape.head_dim)
+    nbytes = torch.bfloat16.itemsize * math.prod(rows)
+    return [layer[:, :nbytes].view(torch.bfloat16).unflatten(1, rows) for layer in pool.tensors]
 
 
 def _placed(shape: KvBlocks, layer: Tensor) -> KvBlocks:
