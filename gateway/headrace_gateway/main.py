@@ -63,6 +63,7 @@ def parse(arguments: Sequence[str] | None = None) -> GatewayOptions:
             poll_interval=given.poll_interval,
             reflection=given.reflection,
             affinity=given.affinity,
+            spares=tuple(given.spare),
             certificates=certificates_of(given),
             engine_security=EngineSecurity(
                 given.engine_ca, given.engine_cert, given.engine_key, given.engine_secret_file
@@ -111,6 +112,13 @@ def _parser() -> OneLineParser:
         type=_target,
         metavar="HOST:PORT",
         help="name whose addresses are the engines; asked for every second",
+    )
+    add(
+        "--spare",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="engine that gets a request only where no other takes it, such as one on CPUs beside cards; repeatable",
     )
     add(
         "--http",

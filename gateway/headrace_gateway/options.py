@@ -79,6 +79,7 @@ class GatewayOptions:
         poll_timeout: seconds after which an engine that does not answer counts as unreachable.
         reflection: serve gRPC reflection.
         affinity: prefer the engine that has computed the beginning of a prompt.
+        spares: names of engines that get a request only where no other takes it.
         certificates: for TLS; None: no encryption.
         engine_security: how engines and the gateway prove themselves to each other.
         keys_file: file of the API keys; None: everyone may call.
@@ -97,6 +98,7 @@ class GatewayOptions:
     poll_timeout: float = 3.0
     reflection: bool = True
     affinity: bool = True
+    spares: tuple[str, ...] = ()
     certificates: Certificates | None = None
     engine_security: EngineSecurity = field(default_factory=EngineSecurity)
     keys_file: Path | None = None
@@ -108,6 +110,14 @@ class GatewayOptions:
         if sum(sources) != 1:
             raise ValueError("a gateway needs its engines from one of --engine, --engines-file and --engines-dns")
         check_distinct(self.engines)
+        self._check_spares()
+
+    def _check_spares(self) -> None:
+        _refuse_twice("spare engine", list(self.spares))
+        listed = {engine.name for engine in self.engines}
+        for name in self.spares:
+            if not _NAME.fullmatch(name) or (listed and name not in listed):
+                raise ValueError(f'--spare: there is no engine "{name:.100}"')
 
 
 def _refuse_twice(what: str, values: list[str]) -> None:

@@ -75,6 +75,7 @@ class Gateway:
             interval=options.poll_interval,
             timeout=options.poll_timeout,
             security=options.engine_security,
+            spares=options.spares,
         )
         self._router = Router(self.pool, affinity=options.affinity)
         self._instance_id = secrets.token_hex(16)

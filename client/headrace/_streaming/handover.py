@@ -158,7 +158,7 @@ class Handover:
 
     def _count(self) -> None:
         """Count the end of an engine. Raise EngineLostError if the request has seen too many."""
-        if self.drained:
+        if self.drained and not self._failed:
             self._drains += 1
         else:
             self._losses += 1
@@ -172,9 +172,15 @@ class Handover:
         """Whether its engine ended the request because it shuts down."""
         return any(feed.query(lambda reader: reader.drained) for feed in self._feeds)
 
+    @property
+    def _failed(self) -> bool:
+        """Whether its engine ended the request because it cannot compute the model any more."""
+        return any(feed.query(lambda reader: reader.failed) for feed in self._feeds)
+
     def _loss(self) -> HeadraceError:
         losses = [loss for feed in self._feeds if (loss := feed.query(lambda reader: reader.loss)) is not None]
-        return losses[0] if losses else EngineLostError("its engine shuts down", request_id=self.request_id)
+        why = "its engine cannot compute the model any more" if self._failed else "its engine shuts down"
+        return losses[0] if losses else EngineLostError(why, request_id=self.request_id)
 
     def _shorten_deadline(self, request: Any) -> None:
         """Leave of a deadline, which counts from the arrival, what is left of it."""

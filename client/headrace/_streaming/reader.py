@@ -153,6 +153,12 @@ class SequenceReader(ReadableSequence):
         return self._delivered is not None and self._delivered.drained is not None
 
     @property
+    def failed(self) -> bool:
+        """True if its engine has ended the sequence because it cannot compute the model any more."""
+        drained = None if self._delivered is None else self._delivered.drained
+        return drained is not None and drained.finish_reason == request_pb2.FINISH_REASON_ENGINE_LOST
+
+    @property
     def movable(self) -> bool:
         """True if the sequence can be handed over to another engine."""
         return self._delivered is not None

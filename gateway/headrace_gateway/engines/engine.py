@@ -56,6 +56,7 @@ class Engine:
         poll_timeout: seconds after which a poll, or a connection attempt, has failed.
         on_poll: called after every poll.
         security: how to connect.
+        spare: it gets a request only where no other engine takes it.
 
     Attributes:
         view: what the last poll found.
@@ -78,9 +79,12 @@ class Engine:
         poll_timeout: float,
         on_poll: Callable[[], None],
         security: EngineSecurity | None = None,
+        *,
+        spare: bool = False,
     ) -> None:
         self.name = address.name
         self.address = address.address
+        self.spare = spare
         self._security = security or EngineSecurity()
         self.channel = self._security.channel(str(address.address), _CHANNEL_OPTIONS)
         self.models = model_service_pb2_grpc.ModelServiceStub(self.channel)

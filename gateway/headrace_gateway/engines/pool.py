@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 
 import structlog
@@ -37,13 +37,20 @@ class EnginePool:
         interval: seconds between polls of an engine.
         timeout: seconds after which a poll has failed.
         security: how to connect to engines.
+        spares: names of engines that get a request only where no other takes it.
 
     Attributes:
         engines: the engines of the list.
     """
 
     def __init__(
-        self, membership: Membership, *, interval: float, timeout: float, security: EngineSecurity | None = None
+        self,
+        membership: Membership,
+        *,
+        interval: float,
+        timeout: float,
+        security: EngineSecurity | None = None,
+        spares: Collection[str] = (),
     ) -> None:
         self.engines: tuple[Engine, ...] = ()
         self._membership = membership
@@ -51,6 +58,7 @@ class EnginePool:
         self._interval = interval
         self._timeout = timeout
         self._security = security
+        self._spares = spares
         self._changed = asyncio.Event()
         self._known = asyncio.Event()
         self._dropped: set[Engine] = set()
@@ -156,7 +164,8 @@ class EnginePool:
             return known
         if known is not None:
             self._spawn(self._drop(known))
-        engine = Engine(address, self._timeout, self.notify, self._security)
+        spare = address.name in self._spares
+        engine = Engine(address, self._timeout, self.notify, self._security, spare=spare)
         self._by_name[engine.name] = engine
         self._polls[engine] = asyncio.create_task(self._follow(engine))
         self._on_join(engine)

@@ -25,11 +25,12 @@ class Wanted:
     adapter: str = ""
 
 
-def rank(engine: Engine, wanted: Wanted) -> tuple[tuple[bool, bool, bool], int, int]:
+def rank(engine: Engine, wanted: Wanted) -> tuple[tuple[bool, ...], int, int]:
     """Sort key of engines: the lowest gets the request."""
     lacks = not wanted.key and (wanted.model_name, wanted.adapter) in engine.lacked
     order = _digest(engine.name, wanted.key) if wanted.key else engine.load.requests
-    return (not engine.breaker.closed, not engine.view.serves(wanted.model_name), lacks), order, engine.turn
+    serves = engine.view.serves(wanted.model_name)
+    return (not engine.breaker.closed, not serves, lacks, engine.spare), order, engine.turn
 
 
 def with_prefix(best: Engine, able: Sequence[Engine], wanted: Wanted, keys: Sequence[bytes]) -> Engine:

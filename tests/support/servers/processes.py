@@ -27,7 +27,7 @@ ANY_ROOT = ("--model-root", "/", "--write-root", "/")
 LAST_EVENTS = 20
 """Events of a log that are shown of a server that has ended."""
 
-_CORE_PROGRAMS = ("headrace_engine.process", "gated_core.py")
+_CORE_PROGRAMS = ("headrace_engine.process", "gated_core.py", "fallible_engine.py")
 
 
 @dataclass
@@ -125,6 +125,14 @@ def simulated_engine(name: str, *arguments: str) -> contextlib.AbstractContextMa
     """Run the same with cores on the simulated device."""
     program = str(Path(__file__).parents[1] / "sim" / "engine.py")
     return running(program, "--name", name, "--listen", "127.0.0.1:0", *_with_root(arguments))
+
+
+def engine_on_a_card(name: str, gate: Gate, card: Path, *arguments: str) -> contextlib.AbstractContextManager[Server]:
+    """Run an engine service on a simulated card, which is there as long as a file is; its steps wait at a gate."""
+    program = str(Path(__file__).parents[1] / "sim" / "fallible_engine.py")
+    patient = ("--core-ping-limit", "600", "--stream-interval", "0", *ANY_ROOT)
+    listen = ("--name", name, "--listen", "127.0.0.1:0")
+    return running(program, str(gate.path), str(card), *listen, *patient, *arguments)
 
 
 def _with_root(arguments: tuple[str, ...]) -> tuple[str, ...]:

@@ -79,6 +79,7 @@ class World:
         limits: SessionLimits | None = None,
         keys_file: Path | None = None,
         http: bool = False,
+        spares: tuple[str, ...] = (),
         **engines: Any,
     ) -> Front:
         """Engines by name: scripted ones, or addresses. By default it polls once, however slow the answer, and again
@@ -95,6 +96,7 @@ class World:
             poll_timeout=poll_timeout,
             drain_limit=30.0,
             keys_file=keys_file,
+            spares=spares,
             http=Address("127.0.0.1", 0) if http else None,
         )
         gateway = Gateway(options, limits)

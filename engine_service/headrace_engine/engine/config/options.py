@@ -41,6 +41,8 @@ class EngineOptions:
         allow_hub: resolve model paths that do not exist locally as names on a model hub.
         hubs: addresses that callers may name in addition to the engine's own hub; None: any.
         core_ping_limit: seconds after which a core that makes no progress, not even inside a step, is killed.
+        hand_over_failed: requests of a model whose core cannot be replaced end with ENGINE_LOST, upon which clients
+            continue them at another engine; False: with ERROR.
         file_limit: seconds that an install may spend reading a model's files.
         stream_interval: minimum seconds between two messages of tokens from a core; faster steps are coalesced. The
             first token of a sequence and its end are never delayed. 0: send every step.
@@ -64,6 +66,7 @@ class EngineOptions:
     allow_hub: bool = True
     hubs: tuple[str, ...] | None = None
     core_ping_limit: float = 30.0
+    hand_over_failed: bool = False
     file_limit: float = FILE_LIMIT
     stream_interval: float = STREAM_INTERVAL
     step_target: float | None = None

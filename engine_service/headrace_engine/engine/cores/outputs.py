@@ -17,7 +17,7 @@ from headrace_engine.engine.results.token_details import Top
 from headrace_engine.errors import Internal
 from headrace_engine.ipc.commands import AddSequence
 from headrace_engine.ipc.messages import Ended, PooledPiece, PromptPiece, Scheduled, StepBegun, StepOutput
-from headrace_engine.result_types import FinishReason, PrefixReuse
+from headrace_engine.result_types import FinishReason, GenerateStatus, PrefixReuse
 
 
 class Outputs:
@@ -165,7 +165,8 @@ class Outputs:
         command = self._commands.pop(sequence)
         self._weights.pop(sequence, None)
         self._waiting.discard(sequence.key)
-        sequence.finish(reason, self._clock(), Internal(error) if reason is FinishReason.ERROR else None)
+        failed = reason.status is GenerateStatus.INTERNAL_ERROR
+        sequence.finish(reason, self._clock(), Internal(error) if failed else None)
         self.recent.note_end(sequence.times, self._clock())
         generated = len(sequence.log) - sequence.log.first_position
         self._observed.note_end(reason, sequence.times, generated, first=command.is_first)

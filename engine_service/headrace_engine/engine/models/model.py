@@ -231,7 +231,8 @@ class Model:
 
     def _core_given_up(self, error: HeadraceError) -> None:
         """Fail: no other core will be started. A stop in progress continues."""
-        self.outputs.finish_all(FinishReason.ERROR, error.message)
+        handed_over = self._context.options.hand_over_failed
+        self.outputs.finish_all(FinishReason.ENGINE_LOST if handed_over else FinishReason.ERROR, error.message)
         if self.state is ModelState.RUNNING:
             self.fail(error)
 

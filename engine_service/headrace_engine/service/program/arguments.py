@@ -193,6 +193,7 @@ def _options(given: argparse.Namespace, processors: dict[str, Path]) -> EngineOp
         allow_hub=not given.no_hub,
         hubs=tuple(given.hub),
         core_ping_limit=given.core_ping_limit,
+        hand_over_failed=given.hand_over_failed,
         file_limit=given.file_limit,
         stream_interval=given.stream_interval,
         step_target=given.step_target,

@@ -116,6 +116,12 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         help="time without progress after which a core is restarted; default %(default)g",
     )
     parser.add_argument(
+        "--hand-over-failed",
+        action="store_true",
+        help="let clients continue requests of a model that fails for good, as when its card is lost, at another "
+        "engine of their gateway that runs it; without this they end with an error",
+    )
+    parser.add_argument(
         "--file-limit",
         type=seconds(above=0.0),
         default=FILE_LIMIT,

@@ -77,7 +77,7 @@ class Answer:
         return chunk
 
     def _complete(self, whole: wire.GenerateComplete, end: EndRecord) -> wire.GenerateComplete:
-        if end.finish_reason is FinishReason.ERROR:
+        if end.finish_reason in (FinishReason.ERROR, FinishReason.ENGINE_LOST):
             raise end.error or Internal("the engine failed on this request")
         whole.completion_tokens = len(whole.output_ids)
         whole.finish_reason = _REASONS.get(end.finish_reason, "abort")

@@ -8,8 +8,8 @@ from typing import Any
 
 import grpc
 import pytest
-from headrace import Client, EngineLostError, FinishReason, InternalServerError, ResultQueue, RetryPolicy
-from headrace._streaming.handover import MOST_DRAINS
+from headrace import Client, EngineLostError, FinishReason, HeadraceError, InternalServerError, ResultQueue, RetryPolicy
+from headrace._streaming.handover import MOST_DRAINS, MOST_LOSSES
 from headrace._streaming.reader import SequenceReader
 from headrace._streaming.session_driver import SessionDriver
 from headrace_proto.v1 import generation_pb2, request_pb2, status_pb2
@@ -24,6 +24,7 @@ FIRST, SECOND = "e1/i1/1", "e2/i2/1"
 LOST = Failure(grpc.StatusCode.NOT_FOUND, "the engine is gone.", reason="ENGINE_LOST")
 IDS = [5, 6, 7, 8, 9]
 DRAINED = request_pb2.FINISH_REASON_DRAINED
+FAILED = request_pb2.FINISH_REASON_ENGINE_LOST
 STOPPED = request_pb2.GENERATE_STATUS_INTERRUPTED
 
 
@@ -95,6 +96,32 @@ def test_a_drained_engine_is_read_to_its_end_first(client: Client, server: Scrip
     (resumed,) = server.requests("StartRequest")[1].resume.sequences
     assert list(resumed.delivered_ids) == IDS[:3]
     assert resumed.stat.generated_token_length == 3  # as the engine reported with the end
+
+
+def failed_end(ids: list[int]) -> request_pb2.EndRecord:
+    """What an engine ends a request with whose model it cannot compute any more."""
+    return end_record(ids, status=request_pb2.GENERATE_STATUS_INTERNAL_ERROR, finish_reason=FAILED)
+
+
+def test_an_engine_that_has_failed_is_read_to_its_end_first(client: Client, server: ScriptedServer) -> None:
+    script(server, tokens(IDS, 0, 2), tokens(IDS, 2, 3), ended(IDS[:3], record=failed_end(IDS[:3])))
+    assert ids_of(client.start_request("smol", "Hi")[1]) == IDS
+    (resumed,) = server.requests("StartRequest")[1].resume.sequences
+    assert list(resumed.delivered_ids) == IDS[:3]
+
+
+def test_a_request_that_four_engines_fail_on_ends(client: Client, server: ScriptedServer) -> None:
+    """It may be what makes them fail, unlike engines that shut down."""
+    handles = [f"e{number}/i/1" for number in range(MOST_LOSSES + 1)]
+    server.expect("StartRequest", *(accepted(handle, handover=number) for number, handle in enumerate(handles)))
+    for handle in handles:
+        steps = [tokens(IDS)] if handle == handles[0] else []
+        end = ended(IDS, record=failed_end(IDS))
+        server.expect("GeneratedElements", [*steps, end], when=lambda r, h=handle: r.handle == h)
+    queue = client.start_request("smol", "Hi")[1]
+    with pytest.raises(HeadraceError):
+        ids_of(queue)
+    assert len(server.requests("StartRequest")) == MOST_LOSSES + 1
 
 
 def test_where_no_engine_takes_over_a_drained_queue_ends_so(client: Client, server: ScriptedServer) -> None:

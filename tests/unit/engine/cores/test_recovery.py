@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from headrace_engine.ipc.messages import StepOutput
 from headrace_engine.model_types import ModelState
 from headrace_engine.request_types import ResumedSequence
@@ -278,6 +279,24 @@ class TestLimits:
         assert "killed by signal 6" in view.failure.message
         assert (await ended(rig, accepted)).status is GenerateStatus.INTERNAL_ERROR
         assert len(rig.launcher.cores) == 6
+
+    @pytest.mark.parametrize(("handed_over", "reason"), [(False, FinishReason.ERROR), (True, FinishReason.ENGINE_LOST)])
+    async def test_the_operator_says_how_requests_of_a_lost_card_end(
+        self, rig: Rig, handed_over: bool, reason: FinishReason
+    ) -> None:
+        """ENGINE_LOST is what clients continue at another engine."""
+        rig.new_engine(hand_over_failed=handed_over)
+        await rig.run()
+        accepted = await rig.start()
+        rig.launcher.ready_at_once = None
+        (await lose(rig)).fail("INVALID_FIELD", "there is no such card any more")
+        await settle()
+        sequence = await ended(rig, accepted)
+        assert rig.state is ModelState.FAILED
+        assert sequence.end is not None
+        assert (sequence.end.finish_reason, sequence.end.status) == (reason, GenerateStatus.INTERNAL_ERROR)
+        assert sequence.end.error is not None
+        assert "there is no such card any more" in sequence.end.error.message
 
     async def test_crashes_are_forgotten_after_ten_minutes(self, rig: Rig) -> None:
         await rig.run()

@@ -70,6 +70,15 @@ def test_a_name_or_an_address_given_twice_is_named(capsys):
     assert 'engine address "127.0.0.1:7071"' in refused(capsys, *ONE, "--engine", "e2=127.0.0.1:7071")
 
 
+def test_spare_engines_are_those_of_the_list(capsys):
+    two = [*ONE, "--engine", "e2=127.0.0.1:7072"]
+    assert parse([*two, "--spare", "e2"]).spares == ("e2",)
+    assert parse(["--engines-file", "engines", "--spare", "e9"]).spares == ("e9",)
+    assert '--spare: there is no engine "e9"' in refused(capsys, *two, "--spare", "e9")
+    assert '--spare: there is no engine "a b"' in refused(capsys, "--engines-file", "engines", "--spare", "a b")
+    assert 'spare engine "e2" is given twice' in refused(capsys, *two, "--spare", "e2", "--spare", "e2")
+
+
 def test_without_an_engine_it_says_so(capsys):
     assert "--engine" in refused(capsys)
 

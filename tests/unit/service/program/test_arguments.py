@@ -46,6 +46,8 @@ def test_settings_of_the_engine():
     assert given.core_threads
     assert given.engine.core_ping_limit == 2.5
     assert given.engine.step_target == 0.25
+    assert not given.engine.hand_over_failed
+    assert parse_arguments(["--hand-over-failed"]).engine.hand_over_failed
 
 
 def test_hubs_that_callers_may_name():
