@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench.kernels.limits import Limits
+from bench.kernels.limits import Limits, factors_of
 from bench.peers.workloads import LESS_IS_BETTER, Workload
 
 
@@ -41,9 +41,7 @@ class Floor:
     @property
     def peak(self) -> float:
         """Operations per second of the format's products."""
-        if self.codes:
-            return self.limits.of("amx_int8", "vnni_int8") * 1e9
-        return self.limits.of("amx_bf16", "vnni_int8" if self.bits < 16 else "dot_bf16") * 1e9
+        return self.limits.peak(factors_of(self.bits, self.codes)) * 1e9
 
     def seconds(self, shape: Shape, tokens: int, last_rows: int) -> float:
         """Return a step's seconds: the longer of reading and of multiplying the weights. Attention is not counted."""

@@ -27,9 +27,10 @@ from headrace_engine.environment import NATIVE_VARIABLE
 from headrace_engine.native import Cpu, Isa, load
 
 from bench.common.environment import variable_set
-from bench.kernels.cases import Case, attentions, products, samplers, steps
+from bench.kernels.cases import Case, attentions, products, samplers
 from bench.kernels.limits import Limits, measure
 from bench.kernels.programs import Timed
+from bench.kernels.steps import steps
 
 _LEAST_ROUNDS = 5
 _PAUSE = 0.05
@@ -40,7 +41,7 @@ def main() -> None:
     """Measure, and print the table."""
     args = _arguments()
     prefix = ("chrt", "-f", str(_PRIORITY)) if args.realtime else ()
-    limits = measure(args.threads, prefix)
+    limits = measure(args.threads, prefix, args.isa)
     print(f"memory {limits.memory:.1f} GB/s,", ", ".join(f"{k} {v:.0f} GOP/s" for k, v in limits.products.items()))
     cpus = [_cpu(folder, args.threads, args.isa) for folder in [None, *args.against]]
     found = []

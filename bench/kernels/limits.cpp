@@ -120,22 +120,68 @@ void run_chains(Register zero, Operation operation) {
 
 constexpr int kChains = 10;
 
-#ifdef __AVX512F__
+// The factor of products that are instructions of their own: the compiler may not compute them once for all.
+template <typename Register>
+Register again(Register& x) {
+  asm volatile("" : "+v"(x));
+  return x;
+}
+
+void fma_256_chains() {
+  const __m256 x = _mm256_set1_ps(1e-3f);
+  run_chains(_mm256_setzero_ps(), [x](__m256 sum) { return _mm256_fmadd_ps(x, x, sum); });
+}
+
+void madd_int16_256_chains() {
+  __m256i x = _mm256_set1_epi16(3);
+  run_chains(_mm256_setzero_si256(),
+             [&x](__m256i sum) { return _mm256_add_epi32(sum, _mm256_madd_epi16(again(x), x)); });
+}
+
+void madd_int8_256_chains() {
+  __m256i x = _mm256_set1_epi8(3);
+  run_chains(_mm256_setzero_si256(),
+             [&x](__m256i sum) { return _mm256_add_epi16(sum, _mm256_maddubs_epi16(again(x), x)); });
+}
+
+#ifdef __AVXVNNI__
+void vnni_int16_256_chains() {
+  const __m256i x = _mm256_set1_epi16(3);
+  run_chains(_mm256_setzero_si256(), [x](__m256i sum) { return _mm256_dpwssd_avx_epi32(sum, x, x); });
+}
+
+void vnni_int8_256_chains() {
+  const __m256i x = _mm256_set1_epi8(3);
+  run_chains(_mm256_setzero_si256(), [x](__m256i sum) { return _mm256_dpbusd_avx_epi32(sum, x, x); });
+}
+#endif
+
+#ifdef __AVX512BW__
 void fma_chains() {
   const __m512 x = _mm512_set1_ps(1e-3f);
   run_chains(_mm512_setzero_ps(), [x](__m512 sum) { return _mm512_fmadd_ps(x, x, sum); });
 }
-constexpr double kFmaOperations = 32;
-#else
-void fma_chains() {
-  const __m256 x = _mm256_set1_ps(1e-3f);
-  run_chains(_mm256_setzero_ps(), [x](__m256 sum) { return _mm256_fmadd_ps(x, x, sum); });
+
+void madd_int16_chains() {
+  __m512i x = _mm512_set1_epi16(3);
+  run_chains(_mm512_setzero_si512(),
+             [&x](__m512i sum) { return _mm512_add_epi32(sum, _mm512_madd_epi16(again(x), x)); });
 }
-constexpr double kFmaOperations = 16;
+
+void madd_int8_chains() {
+  __m512i x = _mm512_set1_epi8(3);
+  run_chains(_mm512_setzero_si512(),
+             [&x](__m512i sum) { return _mm512_add_epi16(sum, _mm512_maddubs_epi16(again(x), x)); });
+}
 #endif
 
 #ifdef __AVX512VNNI__
-void vnni_chains() {
+void vnni_int16_chains() {
+  const __m512i x = _mm512_set1_epi16(3);
+  run_chains(_mm512_setzero_si512(), [x](__m512i sum) { return _mm512_dpwssd_epi32(sum, x, x); });
+}
+
+void vnni_int8_chains() {
   const __m512i x = _mm512_set1_epi8(3);
   run_chains(_mm512_setzero_si512(), [x](__m512i sum) { return _mm512_dpbusd_epi32(sum, x, x); });
 }
@@ -221,9 +267,21 @@ int main(int argc, char** argv) {
   }
   print_rate("shared_cache_read", "gbs", double{kCached}, threads, read_cache);
   constexpr double kChained = double{kRounds} * kChains;
-  print_products("fma_float32", kChained * kFmaOperations, threads, fma_chains);
+  print_products("fma_float32_256", kChained * 16, threads, fma_256_chains);
+  print_products("madd_int16_256", kChained * 32, threads, madd_int16_256_chains);
+  print_products("madd_int8_256", kChained * 64, threads, madd_int8_256_chains);
+#ifdef __AVXVNNI__
+  print_products("vnni_int16_256", kChained * 32, threads, vnni_int16_256_chains);
+  print_products("vnni_int8_256", kChained * 64, threads, vnni_int8_256_chains);
+#endif
+#ifdef __AVX512BW__
+  print_products("fma_float32", kChained * 32, threads, fma_chains);
+  print_products("madd_int16", kChained * 64, threads, madd_int16_chains);
+  print_products("madd_int8", kChained * 128, threads, madd_int8_chains);
+#endif
 #ifdef __AVX512VNNI__
-  print_products("vnni_int8", kChained * 128, threads, vnni_chains);
+  print_products("vnni_int16", kChained * 64, threads, vnni_int16_chains);
+  print_products("vnni_int8", kChained * 128, threads, vnni_int8_chains);
 #endif
 #ifdef __AVX512BF16__
   print_products("dot_bf16", kChained * 64, threads, bf16_chains);

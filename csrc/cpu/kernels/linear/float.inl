@@ -110,29 +110,21 @@ void add_products(const Weights& weights, int64_t column, const float* x, int64_
 // All 64 outputs; as many registers at once as hold sums without spilling.
 template <int kRows, typename Weights>
 void add_all_products(const Weights& weights, const float* x, int64_t stride, int64_t inputs, float* sums) {
-  constexpr int kAtOnce = Vec::kLanes == 16 ? 4 : 8 / kRows;
+  constexpr int kAtOnce = Vec::kLanes == 16 ? 4 : (kRows > 4 ? 2 : 8 / kRows);
   for (int64_t column = 0; column < kColumns; column += kAtOnce) {
     add_products<kRows, kAtOnce>(weights, column, x, stride, inputs, sums);
   }
 }
 
-// sums [count][64] += rows x, [count][stride], times inputs of a tile.
-template <typename Weights>
+// sums [count][64] += rows x, [count][stride], times inputs of a tile: kRows at a time, and the rest fewer.
+template <int kRows, typename Weights>
 void add_float_rows(const Weights& weights, const float* x, int64_t stride, int64_t inputs, int64_t count,
                     float* sums) {
-  for (int64_t row = 0; row < count;) {
-    const float* from = x + row * stride;
-    float* out = sums + row * kTileOutputs;
-    if (count - row >= 4) {
-      add_all_products<4>(weights, from, stride, inputs, out);
-      row += 4;
-    } else if (count - row >= 2) {
-      add_all_products<2>(weights, from, stride, inputs, out);
-      row += 2;
-    } else {
-      add_all_products<1>(weights, from, stride, inputs, out);
-      row += 1;
-    }
+  for (; count >= kRows; count -= kRows, x += kRows * stride, sums += kRows * kTileOutputs) {
+    add_all_products<kRows>(weights, x, stride, inputs, sums);
+  }
+  if constexpr (kRows > 1) {
+    if (count > 0) add_float_rows<(kRows > 4 ? 4 : kRows / 2)>(weights, x, stride, inputs, count, sums);
   }
 }
 
@@ -147,13 +139,13 @@ void float_tile(const Tile& tile, const Rows& rows, int64_t first, int64_t last,
     const float* x = rows.floats + first * stride + begin;
     const std::byte* numbers = tile.data + begin * kTileOutputs * 2;
     if (format == CORE_FORMAT_BFLOAT16) {
-      add_float_rows(Pairs{numbers, tile.ahead}, x, stride, end - begin, count, sums);
+      add_float_rows<4>(Pairs{numbers, tile.ahead}, x, stride, end - begin, count, sums);
     } else if (format == CORE_FORMAT_FLOAT16) {
       const auto* halves = reinterpret_cast<const uint16_t*>(numbers);
-      add_float_rows(Halves{halves, tile.ahead}, x, stride, end - begin, count, sums);
+      add_float_rows<4>(Halves{halves, tile.ahead}, x, stride, end - begin, count, sums);
     } else {
       const Floats floats{widened(tile, begin, filled, reinterpret_cast<float*>(scratch))};
-      add_float_rows(floats, x, stride, end - begin, count, sums);
+      add_float_rows<6>(floats, x, stride, end - begin, count, sums);
     }
   }
 }

@@ -2,15 +2,18 @@
 
 constexpr int64_t kPieceInputs = 128;  // the sums of more of the largest products overflow 32 bits
 constexpr int64_t kNarrowInputs = 32;  // the sums of more products of codes of 4 bits overflow 16 bits
-constexpr int kMostRows = 4;           // at a time: registers hold the sums of no more
 constexpr int64_t kBlockRows = 96;     // rows whose sums stay in a first-level cache
+
+// Rows at a time: registers hold the sums of no more. Codes that are multiplied as they lie leave more registers.
+template <typename Kind, typename Unpack>
+constexpr int kMostRows = Vec::kLanes == 16 && Unpack::kInputs == Kind::kInputs ? 6 : 4;
 
 // Parts of a register of codes.
 template <typename Kind, typename Unpack>
 constexpr int64_t kParts = Unpack::kInputs / Kind::kInputs;
 
 // sum += a part of kOuts registers of codes times that of kRows rows.
-template <typename Kind, typename Unpack, int kPart, int kRows, int kOuts>
+template <typename Kind, typename Unpack, int kPart, bool kBegins, int kRows, int kOuts>
 [[gnu::always_inline]] inline void add_part(const Unpack& unpack, Codes (&sum)[kRows][kOuts],
                                             const Codes (&codes)[kOuts], const typename Kind::Number* x,
                                             int64_t stride) {
@@ -25,7 +28,11 @@ template <typename Kind, typename Unpack, int kPart, int kRows, int kOuts>
       const Codes all = in_all(inputs);
 #pragma GCC unroll 4
       for (int c = 0; c < kOuts; c++) {
-        sum[r][c] = Kind::add(sum[r][c], parts[c], all);
+        if constexpr (kBegins) {
+          sum[r][c] = Kind::multiply(parts[c], all);
+        } else {
+          sum[r][c] = Kind::add(sum[r][c], parts[c], all);
+        }
         __asm__("" : "+v"(sum[r][c]));  // GCC adds in another order otherwise, for which registers do not suffice
       }
     }
@@ -40,21 +47,28 @@ template <int kRows, int kOuts>
     for (int c = 0; c < kOuts; c++) sum[r][c] = in_all(0);
 }
 
+// sum += a register of codes for each of kOuts registers of outputs times kRows rows; kBegins: those products alone.
+template <typename Kind, bool kBegins, typename Unpack, int kRows, int kOuts>
+[[gnu::always_inline]] inline void add_step(const Unpack& unpack, const std::byte* w, const typename Kind::Number* x,
+                                            int64_t stride, int64_t ahead, Codes (&sum)[kRows][kOuts]) {
+  Codes codes[kOuts];
+#pragma GCC unroll 4
+  for (int64_t c = 0; c < kOuts; c++) codes[c] = load_codes(w + c * static_cast<int64_t>(sizeof(Codes)));
+#pragma GCC unroll 4
+  for (size_t at = 0; at < kOuts * sizeof(Codes); at += 64) fetch_line(w + at, ahead);
+  add_part<Kind, Unpack, 0, kBegins>(unpack, sum, codes, x, stride);
+  add_part<Kind, Unpack, 1, false>(unpack, sum, codes, x, stride);
+  add_part<Kind, Unpack, 2, false>(unpack, sum, codes, x, stride);
+  add_part<Kind, Unpack, 3, false>(unpack, sum, codes, x, stride);
+}
+
 // sum += codes of some inputs of kOuts registers of outputs times kRows rows.
 template <typename Kind, typename Unpack, int kRows, int kOuts>
 [[gnu::always_inline]] inline void add_codes_of(const Unpack& unpack, const std::byte* w,
                                                 const typename Kind::Number* x, int64_t stride, int64_t inputs,
                                                 int64_t ahead, Codes (&sum)[kRows][kOuts]) {
   for (int64_t k = 0; k < inputs; k += Unpack::kInputs, w += kTileOutputs * 4) {
-    Codes codes[kOuts];
-#pragma GCC unroll 4
-    for (int64_t c = 0; c < kOuts; c++) codes[c] = load_codes(w + c * static_cast<int64_t>(sizeof(Codes)));
-#pragma GCC unroll 4
-    for (size_t at = 0; at < kOuts * sizeof(Codes); at += 64) fetch_line(w + at, ahead);
-    add_part<Kind, Unpack, 0>(unpack, sum, codes, x + k, stride);
-    add_part<Kind, Unpack, 1>(unpack, sum, codes, x + k, stride);
-    add_part<Kind, Unpack, 2>(unpack, sum, codes, x + k, stride);
-    add_part<Kind, Unpack, 3>(unpack, sum, codes, x + k, stride);
+    add_step<Kind, false>(unpack, w, x + k, stride, ahead, sum);
   }
 }
 
@@ -63,9 +77,14 @@ template <typename Kind, typename Unpack, int kRows, int kOuts>
 [[gnu::always_inline]] inline void add_narrow_codes_of(const Unpack& unpack, const std::byte* w,
                                                        const typename Kind::Number* x, int64_t stride, int64_t inputs,
                                                        int64_t ahead, Codes (&sum)[kRows][kOuts]) {
+  constexpr int64_t kBegun = kRows > 2 ? Unpack::kInputs : 0;  // a row or two take longer with code of their own for it
   Codes narrow[kRows][kOuts];
-  clear(narrow);
-  add_codes_of<Kind>(unpack, w, x, stride, inputs, ahead, narrow);
+  if constexpr (kBegun > 0) {
+    add_step<Kind, true>(unpack, w, x, stride, ahead, narrow);
+  } else {
+    clear(narrow);
+  }
+  add_codes_of<Kind>(unpack, w + kBegun * kTileOutputs / 2, x + kBegun, stride, inputs - kBegun, ahead, narrow);
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; r++)
 #pragma GCC unroll 4
@@ -164,7 +183,7 @@ void integer_rows(const Tile& tile, const Rows& rows, int64_t first, int64_t las
     for (int64_t begin = 0; begin < layout.group; begin += kPieceInputs) {
       const int64_t inputs = layout.group - begin < kPieceInputs ? layout.group - begin : kPieceInputs;
       const GroupPiece<Unpack> piece = {unpack, affine, group + begin * input_bytes, g * layout.group + begin, inputs};
-      add_piece_products<Kind, Unpack, kMostRows>(tile, rows, piece, first, last, sums);
+      add_piece_products<Kind, Unpack, kMostRows<Kind, Unpack>>(tile, rows, piece, first, last, sums);
     }
   }
   scale_rows(rows.planes, first, last, sums);

@@ -151,14 +151,16 @@ struct ByteProducts {
   static Codes add(Codes sum, Codes codes, Codes x) { return _mm512_dpbusd_epi32(sum, codes, x); }
 #elif defined(__AVX512F__)
   static constexpr bool kTakesInt8 = false, kNarrow = true;
-  static Codes add(Codes sum, Codes codes, Codes x) { return _mm512_add_epi16(sum, _mm512_maddubs_epi16(codes, x)); }
+  static Codes multiply(Codes codes, Codes x) { return _mm512_maddubs_epi16(codes, x); }
+  static Codes add(Codes sum, Codes codes, Codes x) { return _mm512_add_epi16(sum, multiply(codes, x)); }
   static Codes widened(Codes sum) { return _mm512_madd_epi16(sum, _mm512_set1_epi16(1)); }
 #elif defined(__AVXVNNI__)
   static constexpr bool kTakesInt8 = true, kNarrow = false;
   static Codes add(Codes sum, Codes codes, Codes x) { return _mm256_dpbusd_avx_epi32(sum, codes, x); }
 #else
   static constexpr bool kTakesInt8 = false, kNarrow = true;
-  static Codes add(Codes sum, Codes codes, Codes x) { return _mm256_add_epi16(sum, _mm256_maddubs_epi16(codes, x)); }
+  static Codes multiply(Codes codes, Codes x) { return _mm256_maddubs_epi16(codes, x); }
+  static Codes add(Codes sum, Codes codes, Codes x) { return _mm256_add_epi16(sum, multiply(codes, x)); }
   static Codes widened(Codes sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
 #endif
 
