@@ -6,6 +6,7 @@
 
 #include "core_program.h"
 #include "cpu/kv.h"
+#include "cpu/weight.h"
 
 namespace core {
 
@@ -18,6 +19,7 @@ struct EmbedOp {
 
 struct Projection {
   CoreWeight weight;
+  WeightLayout layout;
   const float* bias;
   CoreValue out;
 };

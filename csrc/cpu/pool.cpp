@@ -14,8 +14,6 @@ namespace {
 // Longer than the gaps between the ops of a step, short enough not to hurt other programs.
 constexpr auto kSpin = std::chrono::microseconds(50);
 constexpr int kLooks = 16;  // checks between readings of the clock
-// A claim is 1 / (kShares * threads) of the unclaimed units: claims get smaller, so that threads finish together.
-constexpr int64_t kShares = 4;
 
 // In cycles of the time stamp counter, half a millisecond or less: threads yield their CPU this often, while they hold
 // no jobs. Otherwise the system would preempt them at any moment, and their claimed jobs with them.
@@ -162,6 +160,10 @@ void Pool::end() {
 void Pool::run(const Work& work) {
   const Moved moved(first_cpu_);
   work_ = &work;
+  news_.store(work.news, std::memory_order_relaxed);
+  for (int32_t node = 0; node < nodes_; node++) {
+    teams_[static_cast<size_t>(node)].shares.store(work.shares * teams_[static_cast<size_t>(node)].size);
+  }
   Team& team = team_of(0);
   team.state.store(kNothingToClaim, std::memory_order_relaxed);
   follow(advance(0), 0);
@@ -171,8 +173,7 @@ void Pool::run(const Work& work) {
       return state == 0 || unclaimed(state) > 0;
     });
     if (team.state.load(std::memory_order_acquire) == 0) return;
-    turns_[0].offer();
-    follow(claim(0), 0);
+    follow(join(0), 0);
   }
 }
 
@@ -187,13 +188,12 @@ void Pool::serve(int32_t thread) {
   for (;;) {
     team.asleep.wait([this, &team] { return unclaimed(team.state.load()) > 0 || ending_.load(); });
     if (ending_.load()) return;
-    turns_[static_cast<size_t>(thread)].offer();
-    follow(claim(thread), thread);
+    follow(join(thread), thread);
   }
 }
 
 int64_t Pool::Team::share_of(int64_t left) const {
-  return left == 0 ? 0 : std::max<int64_t>(1, left / (kShares * size));
+  return left == 0 ? 0 : std::max<int64_t>(1, left / shares.load(std::memory_order_relaxed));
 }
 
 // Set the jobs of a phase; return its initial state.
@@ -202,6 +202,14 @@ uint64_t Pool::Team::take(int64_t all) {
   for (shift = 0; all > kMostUnits << shift;) shift++;
   const int64_t units = (all + (int64_t{1} << shift) - 1) >> shift;
   return state_of(0, units, units);
+}
+
+// Claim units of a phase that another thread has begun.
+Pool::Claim Pool::join(int32_t thread) {
+  turns_[static_cast<size_t>(thread)].offer();
+  // Fetched while the claim waits for the state.
+  _mm_prefetch(static_cast<const char*>(news_.load(std::memory_order_relaxed)), _MM_HINT_T0);
+  return claim(thread);
 }
 
 // Claim units of the phase; none if none is left.

@@ -23,6 +23,11 @@ struct Work {
   // concurrently.
   void (*run)(void* context, int64_t first, int64_t last, int32_t thread);
   void* context;
+  // What next() changes and run() reads first, in one cache line; null: nothing.
+  const void* news = nullptr;
+  // A claim is 1 / (shares * threads) of the unclaimed units: claims get smaller, so that threads finish together. Each
+  // costs a cache line its way from thread to thread, and each delays the phase if its thread loses its CPU meanwhile.
+  int64_t shares = 4;
 };
 
 // Lets threads sleep until a condition holds.
@@ -98,6 +103,7 @@ class Pool {
     int64_t jobs = 0;
     int shift = 0;  // a unit is 2^shift jobs
     int32_t size = 0;
+    std::atomic<int64_t> shares{1};  // of the work, times size
     Sleepers asleep;
 
     uint64_t take(int64_t all);
@@ -105,6 +111,7 @@ class Pool {
   };
 
   Team& team_of(int32_t thread) { return teams_[static_cast<size_t>(node_of(thread))]; }
+  Claim join(int32_t thread);
   Claim claim(int32_t thread);
   Claim finish(int64_t count, int32_t thread);
   Claim advance(int32_t thread);
@@ -121,6 +128,7 @@ class Pool {
   std::unique_ptr<Team[]> teams_;
   std::atomic<int32_t> busy_{0};  // nodes with unfinished jobs; used with several nodes only
   const Work* work_ = nullptr;
+  std::atomic<const void*> news_{nullptr};  // of the work
   std::atomic<bool> ending_{false};
   Sleepers caller_asleep_;
   std::vector<Turn> turns_;

@@ -21,7 +21,7 @@ constexpr int64_t kTileOutputs = 64;
 
 // Return the size of each of `parts` parts of a count; the last ones may be smaller or empty.
 [[gnu::always_inline]] inline int64_t part_of(int64_t count, int64_t parts) {
-  return (count + parts - 1) / parts;
+  return parts == 1 ? count : (count + parts - 1) / parts;
 }
 
 // A node's part of a count.
@@ -46,6 +46,7 @@ struct WeightLayout {
   int64_t group_bytes;  // codes, scales and offsets
   int64_t tile_bytes;
 
+  WeightLayout() = default;
   explicit WeightLayout(const CoreWeight& weight);
 };
 
@@ -56,7 +57,7 @@ struct WeightLayout {
 // Return the address of a tile.
 [[gnu::always_inline]] inline std::byte* tile_at(const CoreWeight& weight, const WeightLayout& layout, int64_t tile) {
   auto* data = static_cast<std::byte*>(const_cast<void*>(weight.data));
-  const int64_t shard = tile / layout.shard_tiles;
+  const int64_t shard = tile < layout.shard_tiles ? 0 : tile / layout.shard_tiles;
   return data + shard * weight.stride + (tile - shard * layout.shard_tiles) * layout.tile_bytes;
 }
 

@@ -228,7 +228,8 @@ EmbedOp recorded(const CoreEmbed& op) {
 LinearOp recorded(const CoreLinear& op) {
   LinearOp linear{op.x, {}, op.count, op.activations, 0, {}};
   for (int32_t i = 0; i < op.count; i++) {
-    linear.projections[i] = {*op.projections[i].weight, op.projections[i].bias, op.projections[i].out};
+    const auto& [weight, bias, out] = op.projections[i];
+    linear.projections[i] = {*weight, WeightLayout(*weight), bias, out};
   }
   return linear;
 }

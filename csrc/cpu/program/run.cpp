@@ -10,6 +10,8 @@ namespace core {
 namespace {
 
 constexpr int64_t kLine = 64;
+// A step of so few tokens has phases of microseconds, in which threads claim more jobs at a time.
+constexpr int32_t kFewTokens = 8;
 
 int64_t up_to_line(int64_t bytes) {
   return (bytes + kLine - 1) / kLine * kLine;
@@ -127,6 +129,9 @@ class Replay {
     return false;
   }
 
+  // What changes with a phase.
+  const void* news() const { return &phase_; }
+
   void run(int64_t first, int64_t last, int32_t number) const {
     int64_t& begun = phase_begun(number);
     const int32_t node = program_.cpu.pool.node_of(number);
@@ -149,6 +154,7 @@ class Replay {
   // Write the number of jobs of each node; true if there are any.
   bool deal_out(int64_t* jobs) {
     const Phase& phase = current();
+    if (phase.run == nullptr) return false;
     const int64_t all = phase.jobs == nullptr ? 0 : phase.jobs(op(), step_);
     for (int32_t node = 0; node < step_.nodes; node++) {
       const NodePart part(all, step_.nodes, node);
@@ -166,7 +172,7 @@ class Replay {
 
   CoreProgram& program_;
   const Places places_;
-  Step step_;
+  alignas(64) Step step_;  // whose end, phase_ and the first of first_ share a cache line
   int64_t phase_ = -1;
   int64_t first_[kMostNodes];  // number of each node's first job
 };
@@ -234,7 +240,7 @@ CoreStatus CoreProgram::run(const CoreBatch& batch) {
                 [](void* context, int64_t first, int64_t last, int32_t thread) {
                   static_cast<const core::Replay*>(context)->run(first, last, thread);
                 },
-                &replay});
+                &replay, replay.news(), batch.num_tokens <= core::kFewTokens ? 1 : 4});
   return CORE_OK;
 }
 

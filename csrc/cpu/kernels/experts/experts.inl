@@ -26,14 +26,16 @@ void gather(const void* data, const Step& step, int64_t first, int64_t last, Thr
 
 int64_t gate_jobs(const void* data, const Step& step, int32_t node) {
   const auto& op = *static_cast<const CoreExperts*>(data);
-  return step.rows(op.x) == 0 ? 0 : *slots_of(op, step).num_groups * node_tiles(op.experts->gate, step, node).count;
+  return step.rows(op.x) == 0
+             ? 0
+             : *slots_of(op, step).num_groups * node_tiles(WeightLayout(op.experts->gate), step, node).count;
 }
 
 // Call run(expert, tile, group) for each of jobs first ... last - 1: tiles of matrices like this one, group by group.
 template <typename Run>
 void for_tiles(const CoreExperts& op, const Step& step, const Slots& slots, const CoreWeight& like, int64_t first,
                int64_t last, int32_t node, Run run) {
-  const NodePart own = node_tiles(like, step, node);
+  const NodePart own = node_tiles(WeightLayout(like), step, node);
   for (int64_t job = first; job < last; job++) {
     const SlotGroup& group = slots.groups[job / own.count];
     run(op.experts[group.expert], own.first + job % own.count, group);
@@ -52,8 +54,8 @@ void multiply_gates(const void* data, const Step& step, int64_t first, int64_t l
   const int64_t rows = step.rows(op.x);
   TileShape shape;
   const auto run = [&](const CoreExpert& expert, int64_t tile, const SlotGroup& group) {
-    const TileJob gate = {expert.gate, expert.gate_bias, tile, group.first, group.last};
-    const TileJob up = {expert.up, expert.up_bias, tile, group.first, group.last};
+    const TileJob gate = {expert.gate, WeightLayout(expert.gate), expert.gate_bias, tile, group.first, group.last};
+    const TileJob up = {expert.up, WeightLayout(expert.up), expert.up_bias, tile, group.first, group.last};
     run_gated(gate, up, op.activation, slots.gated, slots.x, rows, thread.scratch, shape);
   };
   for_tiles(op, step, slots, op.experts->gate, first, last, thread.node, run);
@@ -77,7 +79,9 @@ void convert_inner(const void* data, const Step& step, int64_t first, int64_t la
 
 int64_t down_jobs(const void* data, const Step& step, int32_t node) {
   const auto& op = *static_cast<const CoreExperts*>(data);
-  return step.rows(op.x) == 0 ? 0 : *slots_of(op, step).num_groups * node_tiles(op.experts->down, step, node).count;
+  return step.rows(op.x) == 0
+             ? 0
+             : *slots_of(op, step).num_groups * node_tiles(WeightLayout(op.experts->down), step, node).count;
 }
 
 void multiply_down(const void* data, const Step& step, int64_t first, int64_t last, Thread& thread) {
@@ -86,7 +90,7 @@ void multiply_down(const void* data, const Step& step, int64_t first, int64_t la
   const int64_t rows = step.rows(op.x);
   TileShape shape;
   const auto run = [&](const CoreExpert& expert, int64_t tile, const SlotGroup& group) {
-    const TileJob down = {expert.down, expert.down_bias, tile, group.first, group.last};
+    const TileJob down = {expert.down, WeightLayout(expert.down), expert.down_bias, tile, group.first, group.last};
     run_job(down, slots.inner, rows, down.places(slots.outs, op.x.width), thread.scratch, shape);
   };
   for_tiles(op, step, slots, op.experts->down, first, last, thread.node, run);

@@ -1,15 +1,15 @@
 // Products with packed weights, phase 1: tiles.
 
 // Tiles of a matrix that threads of one node multiply: those on that node.
-NodePart node_tiles(const CoreWeight& weight, const Step& step, int64_t node) {
-  return NodePart(WeightLayout(weight).tiles, step.nodes, node);
+NodePart node_tiles(const WeightLayout& layout, const Step& step, int64_t node) {
+  return NodePart(layout.tiles, step.nodes, node);
 }
 
 // Return the number of tiles to compute: of all projections, or with a fused gate of both at once.
 int64_t tiles_of(const LinearOp& op, const Step& step, int64_t node) {
-  if (op.gate != 0) return node_tiles(op.projections[0].weight, step, node).count;
+  if (op.gate != 0) return node_tiles(op.projections[0].layout, step, node).count;
   int64_t tiles = 0;
-  for (int32_t i = 0; i < op.count; i++) tiles += node_tiles(op.projections[i].weight, step, node).count;
+  for (int32_t i = 0; i < op.count; i++) tiles += node_tiles(op.projections[i].layout, step, node).count;
   return tiles;
 }
 
@@ -21,6 +21,7 @@ int64_t tile_jobs(const void* data, const Step& step, int32_t node) {
 // Rows begin ... end - 1 times a tile.
 struct TileJob {
   const CoreWeight& weight;
+  WeightLayout layout;
   const float* bias;  // [outputs]; null: none
   int64_t tile, begin, end;
 
@@ -75,10 +76,9 @@ int64_t ahead_of(const WeightLayout& layout, Way way, int64_t rows) {
 // count: rows of the step.
 void run_job(const TileJob& job, const Rows& rows, int64_t count, const Places& places, std::byte* scratch,
              TileShape& shape) {
-  const CoreWeight& weight = job.weight;
-  const WeightLayout layout(weight);
-  const Way way = way_of(weight, count);
-  const Tile tile{&weight, &layout, tile_at(weight, layout, job.tile), ahead_of(layout, way, job.end - job.begin)};
+  const Way way = way_of(job.weight, count);
+  const std::byte* data = tile_at(job.weight, job.layout, job.tile);
+  const Tile tile{&job.weight, &job.layout, data, ahead_of(job.layout, way, job.end - job.begin)};
   multiply(tile, rows, way, job.begin, job.end, scratch, places, shape);
   if (way != kWhole && way != kTiles) put_sums(places, reinterpret_cast<const float*>(scratch));
 }
@@ -114,11 +114,12 @@ void multiply_tiles(const void* data, const Step& step, int64_t first, int64_t l
     int64_t number = job % tiles;
     const int64_t begin = job / tiles * kRowBlock, end = begin + kRowBlock < count ? begin + kRowBlock : count;
     const Projection* projection = op.projections;
-    NodePart own = node_tiles(projection->weight, step, thread.node);
-    for (; number >= own.count; own = node_tiles((++projection)->weight, step, thread.node)) number -= own.count;
-    const TileJob tile = {projection->weight, projection->bias, number + own.first, begin, end};
+    NodePart own = node_tiles(projection->layout, step, thread.node);
+    for (; number >= own.count; own = node_tiles((++projection)->layout, step, thread.node)) number -= own.count;
+    const TileJob tile = {projection->weight, projection->layout, projection->bias, number + own.first, begin, end};
     if (op.gate != 0) {
-      const TileJob second = {op.projections[1].weight, op.projections[1].bias, tile.tile, begin, end};
+      const auto& [weight, layout, bias, out] = op.projections[1];
+      const TileJob second = {weight, layout, bias, tile.tile, begin, end};
       run_gated(tile, second, op.gate, step.row(op.gated, 0), rows, count, thread.scratch, shape);
     } else {
       run_job(tile, rows, count, tile.places(step.row(projection->out, 0), projection->out.width), thread.scratch,
