@@ -1,10 +1,10 @@
 """What a step costs with several ranks: of one id, of eight sequences, and of a prompt, by one process and by more.
 
-    python -m bench.ranks [--rounds 9] [--ranks 2] [--no-write]
+    python -m bench.ranks [--backend cpu] [--rounds 9] [--ranks 2] [--no-write]
 
-A random Llama (8 layers, 1,024 wide, 16 heads, 4 of keys and values, about 110 million parameters) in float32, by the
-torch backend in processes as an engine starts them, with two threads in all: of one process, and of ranks that have one
-each, in both modes. Steps of all are taken in turns. Writes a section of results/ranks.md.
+A random Llama (8 layers, 1,024 wide, 16 heads, 4 of keys and values, about 110 million parameters) in float32, by a
+backend in processes as an engine starts them, with two threads in all: of one process, and of ranks that have one each,
+in the modes that the backend has. Steps of all are taken in turns. Writes the backend's section of results/ranks.md.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ from support.backends.runners import ready
 from support.models.tiny_models import make_tiny_llama
 
 from bench.common.machine import cpu_name
-from bench.common.page import RANKS, measurement
+from bench.common.page import CPU_RANKS, RANKS, measurement
 
+MODES = {"cpu": (TensorParallelMode.EXACT,), "torch": tuple(TensorParallelMode)}
+"""By backend, the modes that it has."""
 THREADS = 2
 CONTEXT = 64
 """Tokens before each measured one."""
@@ -37,34 +39,35 @@ _GREEDY = SamplingParams(temperature=0)
 def main() -> None:
     """Measure, and write the results."""
     parser = measurement(__doc__)
+    parser.add_argument("--backend", choices=tuple(MODES), default="torch", help="the backend that computes")
     parser.add_argument("--rounds", type=int, default=9, help="number of times that each step is taken, in turns")
     parser.add_argument("--ranks", type=int, default=2, help="number of ranks")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        plan = _plan(Path(folder))
+        plan = _plan(Path(folder), given.backend)
         runners = {
             name: ready(stack.enter_context(closing(make_runner(each)))) for name, each in _plans(plan, given.ranks)
         }
         text = _table(runners, given.rounds)
     print(text)
     if given.write:
-        RANKS.write(text)
+        (RANKS if given.backend == "torch" else CPU_RANKS).write(text)
 
 
-def _plan(folder: Path) -> CorePlan:
+def _plan(folder: Path, backend: str) -> CorePlan:
     make_tiny_llama(
         folder, hidden_size=1024, intermediate_size=2816, num_hidden_layers=8, num_attention_heads=16,
         num_key_value_heads=4,
     )  # fmt: skip
     return CorePlan(
-        path=str(folder), format=ModelFormat.AUTO, backend="torch", compute_unit=ComputeUnit.CPU, num_threads=THREADS,
+        path=str(folder), format=ModelFormat.AUTO, backend=backend, compute_unit=ComputeUnit.CPU, num_threads=THREADS,
         max_batch=8, max_length=512, num_blocks=256,
     )  # fmt: skip
 
 
 def _plans(plan: CorePlan, ranks: int) -> Iterator[tuple[str, CorePlan]]:
     yield f"1 process, {THREADS} threads", plan
-    for mode in TensorParallelMode:
+    for mode in MODES[plan.backend]:
         yield f"{ranks} ranks, {mode}", replace(plan, tensor_parallel=ranks, tensor_parallel_mode=mode)
 
 

@@ -56,7 +56,8 @@ typedef enum CoreCode {
   CORE_BAD_SHAPE = 13,    /* the numbers of a shape are inconsistent */
   CORE_BAD_VALUE = 14,    /* a CoreValue does not fit the workspace, or another value */
   CORE_BAD_BATCH = 15,    /* a batch exceeds the shape of its program, or names invalid ids, rows or blocks */
-  CORE_NOT_BOUND = 16,    /* the program is not bound to a pool */
+  CORE_NOT_BOUND = 16,    /* the program is not bound to a pool, or has not joined its ranks */
+  CORE_RANK_LOST = 17,    /* another rank of the model is gone */
 } CoreCode;
 
 /* A CoreCode in the low 8 bits and a detail above them. For CORE_DEVICE_ERROR the detail is the runtime's own error

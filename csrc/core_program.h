@@ -62,6 +62,28 @@ CORE_API CoreStatus core_cpu_touch(CoreCpu* cpu, void* place, int64_t bytes, int
 /* Return the number of allocations since the library was loaded; constant once models are warm. */
 CORE_API int64_t core_cpu_allocations(void);
 
+/* ---- ranks ---- */
+
+/* Memory that the ranks of a model share, and exchange parts of activations in. Each rank has a CoreExchange of its own
+ * on the same file. All make the same exchanges in the same order. */
+typedef struct CoreExchange CoreExchange;
+
+typedef struct CoreExchangeOptions {
+  int64_t part_bytes; /* at most what one rank gives to one exchange: core_program_part_bytes */
+  int32_t file;       /* descriptor of the file, core_exchange_bytes() of zeros; not needed after core_exchange_open */
+  int32_t rank;       /* 0 ... ranks - 1 */
+  int32_t ranks;      /* 2 ... 64 */
+} CoreExchangeOptions;
+
+/* Return the bytes of the file; 0 if the options are invalid. */
+CORE_API int64_t core_exchange_bytes(const CoreExchangeOptions* options);
+/* Map the file. The caller owns *exchange, and closes it after all programs that have joined it. */
+CORE_API CoreStatus core_exchange_open(const CoreExchangeOptions* options, CoreExchange** exchange);
+CORE_API void core_exchange_close(CoreExchange* exchange); /* null does nothing */
+/* End the exchanges of all ranks, also those in progress, since one of them is gone: runs return CORE_RANK_LOST from
+ * now on. Safe to call from any thread. */
+CORE_API void core_exchange_leave(CoreExchange* exchange);
+
 /* ---- weights ---- */
 
 /* Storage of a matrix. INT8 and INT4 hold codes, in groups along the inputs: weight = scale * (value - zero) + offset,
@@ -142,9 +164,11 @@ typedef struct CoreShape {
   int32_t kv;         /* CoreKv */
   int32_t vocab;
   int32_t adapters; /* sequences may name adapters 1 ... adapters; 0: none */
+  int32_t rank;     /* number of this rank, if several compute the model; heads and kv_heads are its own */
+  int32_t ranks;    /* number of ranks; 0 or 1: one */
 } CoreShape;
 
-/* Embedding: out[i] = table row of token i. */
+/* Embedding: out[i] = table row of token i. A rank holds table->outputs rows, and writes those of its own tokens. */
 typedef struct CoreEmbed {
   const CoreWeight* table;
   CoreValue out;
@@ -260,11 +284,27 @@ typedef struct CoreScaled {
   float soft_cap; /* 0: none */
 } CoreScaled;
 
-/* One expert of a mixture. A null bias is none. */
+/* An exchange. out = the columns of the parts of all ranks, one after the other: what they hold beyond the width of out
+ * is padding. With table_rows, row i of out is that of the rank that holds token i of the embedding table. */
+typedef struct CoreGather {
+  CoreValue part;
+  CoreValue out;
+  int32_t table_rows; /* of each rank; 0: parts are columns */
+} CoreGather;
+
+/* out = columns first ... first + out.width - 1 of x. */
+typedef struct CoreColumns {
+  CoreValue x;
+  CoreValue out;
+  int32_t first;
+} CoreColumns;
+
+/* One expert of a mixture. A null bias is none. On one of several ranks, all matrices have some of their outputs; the
+ * ranks exchange those of the gates. */
 typedef struct CoreExpert {
   CoreWeight gate;        /* [width, hidden] */
   CoreWeight up;          /* [width, hidden] */
-  CoreWeight down;        /* [hidden, width] */
+  CoreWeight down;        /* [hidden, width]; the width of all ranks */
   const float* gate_bias; /* [width] */
   const float* up_bias;   /* [width] */
   const float* down_bias; /* [hidden] */
@@ -314,6 +354,8 @@ CORE_API void core_program_destroy(CoreProgram* program); /* null does nothing *
   OP(attention, CoreAttention)    \
   OP(gated, CoreGated)            \
   OP(scaled, CoreScaled)          \
+  OP(gather, CoreGather)          \
+  OP(columns, CoreColumns)        \
   OP(experts, CoreExperts)        \
   OP(select, CoreSelect)          \
   OP(sample, CoreSample)
@@ -328,6 +370,10 @@ CORE_API int64_t core_program_block_bytes(const CoreProgram* program);
 /* Allocate the workspace and set the KV pool, num_blocks blocks from core_cpu_allocate. The pool stays the caller's
  * and must outlive the program or the next bind. May be called again with another pool. */
 CORE_API CoreStatus core_program_bind(CoreProgram* program, void* pool, int64_t num_blocks);
+/* Return the most bytes that this rank gives to one exchange; 0 if there are none. */
+CORE_API int64_t core_program_part_bytes(const CoreProgram* program);
+/* Set where the program makes its exchanges, which it shares with other programs of the rank. */
+CORE_API CoreStatus core_program_join(CoreProgram* program, CoreExchange* exchange);
 /* Write the keys (values = 0) or values (1) of one token in one layer as float32 [kv_heads, head_dim]. For tests. */
 CORE_API CoreStatus core_program_kv(const CoreProgram* program, int32_t layer, int32_t values, int32_t block,
                                     int32_t slot, float* out);

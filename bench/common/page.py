@@ -67,13 +67,14 @@ GEMMA_COST = Section("cpu.md", "gemma-cost", "python -m bench.cpu.gemma cost")
 SPECULATION = Section("speculation.md", "speculation", "make bench-speculation")
 DRAFT_MODEL = Section("speculation.md", "draft model", "make bench-speculation")
 RANKS = Section("ranks.md", "ranks", "python -m bench.ranks")
+CPU_RANKS = Section("ranks.md", "ranks-cpu", "python -m bench.ranks --backend cpu")
 GPU = Section("gpu.md", "gpu", "make gpu-check")
 GPU_PREDICTED = Section("gpu.md", "gpu-predicted", "python -m bench.gpu.check --predict")
 GPU_CASES = Section("gpu.md", "gpu-bench", "make gpu-bench")
 GPU_KERNELS = Section("gpu.md", "gpu-kernels", "make cuda-report")
 SECTIONS = (
     *(SERVICE, STARTUP, VOCABULARIES, PREFIX, FLOOD, CROWD, ROUTING, STREAMS, SCHEDULING, SOAK, ACCURACY, ANSWERS, CPU),
-    *(MIXTURE, ADAPTERS, GEMMA_PERPLEXITY, GEMMA_COST, SPECULATION, RANKS, GPU, GPU_PREDICTED, GPU_CASES),
+    *(MIXTURE, ADAPTERS, GEMMA_PERPLEXITY, GEMMA_COST, SPECULATION, RANKS, CPU_RANKS, GPU, GPU_PREDICTED, GPU_CASES),
     GPU_KERNELS,
 )
 

@@ -36,7 +36,9 @@ const char* core_status_text(CoreStatus status) {
     case CORE_BAD_BATCH:
       return "does not fit the shape or the pool of the program";
     case CORE_NOT_BOUND:
-      return "the program must be bound to a pool first";
+      return "the program must be bound to a pool, and have joined its ranks, first";
+    case CORE_RANK_LOST:
+      return "another rank of the model is gone";
   }
   return "unknown status";
 }

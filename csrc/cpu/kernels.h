@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "core_program.h"
+#include "cpu/exchange.h"
 #include "cpu/kv.h"
 #include "cpu/weight.h"
 
@@ -73,6 +74,7 @@ struct Step {
   float* workspace;
   std::byte* shared;  // scratch of the running op, shared by all threads, aligned to 64
   KvPool kv;
+  CoreExchange* exchange;         // with other ranks; null: the program has not joined any
   const LinearOp* fed = nullptr;  // the next op, if this op also prepares its rows (converted activations)
   bool ready = false;             // the previous op has prepared this op's rows
 
@@ -106,11 +108,13 @@ struct Phase {
 
 // The implementation of an op: phases in sequence; all jobs of one end before the next begins.
 struct Kernel {
-  static constexpr int kPhases = 7;
+  static constexpr int kPhases = 8;
   Phase phases[kPhases];
   // Return the bytes of Step::shared and of Thread::scratch for the largest batch; null: none.
   int64_t (*shared_bytes)(const void* op, const CoreShape& shape, int32_t threads);
   int64_t (*scratch_bytes)(const void* op, const CoreShape& shape, int32_t threads);
+  // Return the most bytes that a rank gives to an exchange; null: there is none.
+  int64_t (*part_bytes)(const void* op, const CoreShape& shape) = nullptr;
 };
 
 // One kernel per op, which takes the op as recorded.

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headrace_engine.config import ActivationQuant, ComputeDtype, ComputeUnit, Speculation, WeightQuant
+from headrace_engine.config import (
+    ActivationQuant,
+    ComputeDtype,
+    ComputeUnit,
+    Speculation,
+    TensorParallelMode,
+    WeightQuant,
+)
 from headrace_engine.errors import FieldViolation, InvalidArgument
 
 Choices = Mapping[str, tuple[Any, ...]]
@@ -24,7 +31,7 @@ _CPU: Choices = {
     "weight_quant_group_size": (0, 16, 32, 64, 128),
     "activation_quant": (ActivationQuant.NONE, ActivationQuant.INT8),
     "block_size": _KERNEL_BLOCKS,
-    "tensor_parallel": (1,),
+    "tensor_parallel_mode": (TensorParallelMode.EXACT,),
 }
 _CUDA: Choices = {
     "weight_quant_group_size": (0, 32, 64, 128),

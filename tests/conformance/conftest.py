@@ -6,8 +6,8 @@ over the network.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ from support.servers.books import release_all
 from support.servers.processes import Server, engine_server, gateway_server
 from support.servers.wire import Wire
 
-OTHERS = {SIM: "simulated", RANKS: "ranked"}
+OTHERS = {SIM: "simulated", **{path: f"ranked_{backend}" for backend, path in RANKS.items()}}
 """The fixtures of paths where only marked tests run."""
 
 
@@ -113,15 +113,19 @@ def loop_thread() -> Iterator[LoopThread]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the option that has all tests run on an engine with ranks."""
-    parser.addoption(ALL_ON_RANKS, action="store_true", help="run all tests on an engine whose models have two ranks")
+    text = "run all tests on an engine whose models have two ranks of this backend"
+    parser.addoption(ALL_ON_RANKS, choices=tuple(RANKS), help=text)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Has tests run on each path, those of ASYNC with the asynchronous client too, marked ones elsewhere as well."""
     if "place" in metafunc.fixturenames:
         paths = paths_of(Path(metafunc.module.__file__).name, metafunc.function.__name__)
-        marked = [path for path in (SIM, RANKS) if metafunc.definition.get_closest_marker(path) is not None]
-        paths = (RANKS,) if metafunc.config.getoption(ALL_ON_RANKS, default=False) else (*paths, *marked)
+        for marker, others in (("sim", (SIM,)), ("ranks", RANKS.values())):
+            if metafunc.definition.get_closest_marker(marker) is not None:
+                paths = (*paths, *others)
+        backend = metafunc.config.getoption(ALL_ON_RANKS, default=None)
+        paths = paths if backend is None else (RANKS[backend],)
         metafunc.parametrize("place", paths, indirect=True, scope="session")
 
 
@@ -146,10 +150,23 @@ def ranked(
     tmp_path_factory: pytest.TempPathFactory,
     folders: Folders,
     processors: dict[str, Path],
-) -> Iterator[Place]:
-    """An engine whose models are computed by two ranks each: those that marked tests use, or all."""
-    names = SIZES if request.config.getoption(ALL_ON_RANKS, default=False) else (MODEL, SMALL_POOL_MODEL)
-    with ranked_place(tmp_path_factory.mktemp("ranked"), folders, processors, names) as place:
+) -> Callable[[str], AbstractContextManager[Place]]:
+    """Starts an engine of a backend whose models are computed by two ranks each: those of marked tests, or all."""
+    names = SIZES if request.config.getoption(ALL_ON_RANKS, default=None) else (MODEL, SMALL_POOL_MODEL)
+    return lambda backend: ranked_place(backend, tmp_path_factory.mktemp("ranked"), folders, processors, names)
+
+
+@pytest.fixture(scope="session")
+def ranked_cpu(ranked: Callable[[str], AbstractContextManager[Place]]) -> Iterator[Place]:
+    """Two ranks of the cpu backend."""
+    with ranked("cpu") as place:
+        yield place
+
+
+@pytest.fixture(scope="session")
+def ranked_torch(ranked: Callable[[str], AbstractContextManager[Place]]) -> Iterator[Place]:
+    """Two ranks of the torch backend."""
+    with ranked("torch") as place:
         yield place
 
 

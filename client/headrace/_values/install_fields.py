@@ -81,10 +81,10 @@ class InstallFields(TypedDict, total=False):
             Default: the number of adapters.
         lora_max_rank: Largest rank of an adapter. 0 to 512. Default: the largest among adapters.
         tensor_parallel: Ranks, each a process with a device of its own or its share of the CPU's threads, that share
-            one copy of the model (docs/tensor-parallel.md); must divide the number of KV heads. By the backend torch. 1
-            to 64. Default 1.
-        tensor_parallel_mode: With tensor_parallel above 1: how they share it. One of "EXACT", "REDUCED". Default
-            "EXACT".
+            one copy of the model (docs/tensor-parallel.md); must divide the number of KV heads. By the backends cpu and
+            torch. 1 to 64. Default 1.
+        tensor_parallel_mode: With tensor_parallel above 1: how they share it. REDUCED is by the backend torch. One of
+            "EXACT", "REDUCED". Default "EXACT".
     """
 
     file_prefix: str | None

@@ -14,8 +14,10 @@ int64_t embed_jobs(const void* op, const Step& step) {
 
 void embed(const void* data, const Step& step, int64_t first, int64_t last, Thread&) {
   const auto& op = *static_cast<const EmbedOp*>(data);
+  const int64_t first_id = step.shape->rank * op.table.outputs;
   for (int64_t row = first; row < last; row++) {
-    weight_row(op.table, step.batch->token_ids[row], step.row(op.out, row));
+    const int64_t id = step.batch->token_ids[row] - first_id;
+    if (id >= 0 && id < op.table.outputs) weight_row(op.table, id, step.row(op.out, row));
   }
 }
 
@@ -236,3 +238,17 @@ void select(const void* data, const Step& step, int64_t first, int64_t last, Thr
 }
 
 const Kernel select_kernel = {{{select_jobs, select}, {}}, nullptr, nullptr};
+
+int64_t columns_jobs(const void* op, const Step& step) {
+  return step.rows(static_cast<const CoreColumns*>(op)->out);
+}
+
+void columns(const void* data, const Step& step, int64_t first, int64_t last, Thread&) {
+  const auto& op = *static_cast<const CoreColumns*>(data);
+  for (int64_t row = first; row < last; row++) {
+    const auto bytes = static_cast<size_t>(op.out.width) * sizeof(float);
+    __builtin_memcpy(step.row(op.out, row), step.row(op.x, row) + op.first, bytes);
+  }
+}
+
+const Kernel columns_kernel = {{{columns_jobs, columns}, {}}, nullptr, nullptr};

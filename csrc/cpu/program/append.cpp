@@ -34,6 +34,7 @@ const CoreValue* rows_written(const Op& op) {
   if (const auto* norm = std::get_if<CoreNorm>(&op)) return &norm->out;
   if (const auto* norm = std::get_if<CoreLayerNorm>(&op)) return &norm->out;
   if (const auto* gated = std::get_if<CoreGated>(&op)) return &gated->out;
+  if (const auto* gather = std::get_if<CoreGather>(&op)) return &gather->out;
   return nullptr;
 }
 
@@ -54,4 +55,5 @@ void CoreProgram::append(const core::Op& op, const core::Kernel& kernel) {
     shared_bytes = std::max(shared_bytes, kernel.shared_bytes(data, shape, cpu.pool.size()));
   if (kernel.scratch_bytes != nullptr)
     scratch_bytes = std::max(scratch_bytes, kernel.scratch_bytes(data, shape, cpu.pool.size()));
+  if (kernel.part_bytes != nullptr) part_bytes = std::max(part_bytes, kernel.part_bytes(data, shape));
 }

@@ -24,6 +24,8 @@ CoreStatus check_shape(const CoreShape* shape) {
   check.that(shape->head_dim % 16 == 0, CORE_BAD_SHAPE, shape->head_dim);
   check.that(shape->block_size % kPageTokens == 0, CORE_BAD_SHAPE, shape->block_size);
   check.count(shape->adapters);
+  check.that(shape->ranks >= 0 && shape->ranks <= kMostRanks, CORE_BAD_COUNT, shape->ranks);
+  check.that(shape->rank >= 0 && shape->rank < std::max(shape->ranks, 1), CORE_BAD_SHAPE, shape->rank);
   check.that(shape->kv >= CORE_KV_FLOAT32 && shape->kv <= CORE_KV_UINT4, CORE_UNKNOWN_DTYPE, shape->kv);
   return check.result();
 }
@@ -71,6 +73,12 @@ class OpCheck : public Check {
     return ok();
   }
 
+  // Check that a rank holds as many rows of the embedding table that all ranks have a row for each id.
+  template <typename Field>
+  void table(int64_t rows, const Field& field) {
+    that(shape.ranks > 1 ? rows * shape.ranks >= shape.vocab : rows == shape.vocab, CORE_BAD_SHAPE, field);
+  }
+
   void layer(const int32_t& layer) { that(layer >= 0 && layer < shape.layers, CORE_BAD_SHAPE, layer); }
 
   const CoreShape& shape;
@@ -90,7 +98,7 @@ bool is_precision(int32_t activations) {
 void check_op(OpCheck& check, const CoreEmbed& op) {
   if (!check.weight(op.table)) return;
   check.value_of(CORE_ROWS_TOKENS, op.out, op.table->inputs);
-  check.that(op.table->outputs == check.shape.vocab, CORE_BAD_SHAPE, op.table);
+  check.table(op.table->outputs, op.table);
 }
 
 void check_op(OpCheck& check, const CoreNorm& op) {
@@ -168,10 +176,30 @@ void check_op(OpCheck& check, const CoreScaled& op) {
   check.that(std::isfinite(op.scale), CORE_BAD_NUMBER, op.scale).not_negative(op.soft_cap);
 }
 
+void check_op(OpCheck& check, const CoreGather& op) {
+  check.value(op.part);
+  check.value(op.out);
+  check.that(op.out.rows == op.part.rows && check.shape.ranks > 1, CORE_BAD_VALUE, op.out);
+  check.count(op.table_rows);
+  if (op.table_rows == 0) {
+    check.that(op.out.width <= int64_t{op.part.width} * check.shape.ranks, CORE_BAD_VALUE, op.out);
+  } else {
+    check.value_of(CORE_ROWS_TOKENS, op.out, op.part.width);
+    check.table(op.table_rows, op.table_rows);
+  }
+}
+
+void check_op(OpCheck& check, const CoreColumns& op) {
+  check.value(op.x);
+  check.value(op.out);
+  check.that(op.out.rows == op.x.rows, CORE_BAD_VALUE, op.out);
+  check.that(op.first >= 0 && op.first <= op.x.width - op.out.width, CORE_BAD_EXTENT, op.first);
+}
+
 // Check one expert, like the first one.
 void check_expert(OpCheck& check, const CoreExperts& op, const CoreExpert& expert) {
   const CoreExpert& first = *op.experts;
-  const int64_t hidden = op.x.width, width = first.gate.outputs;
+  const int64_t hidden = op.x.width, width = first.gate.outputs, inner = first.down.inputs;
   for (const CoreWeight* weight : {&expert.gate, &expert.up, &expert.down}) {
     if (!check.matrix(*weight, op.experts)) return;
   }
@@ -184,16 +212,19 @@ void check_expert(OpCheck& check, const CoreExperts& op, const CoreExpert& exper
   };
   alike(expert.gate, first.gate, width, hidden);
   alike(expert.up, first.up, width, hidden);
-  alike(expert.down, first.down, hidden, width);
+  alike(expert.down, first.down, op.out.width, inner);
+  const bool gathered = check.shape.ranks > 1 && inner <= width * check.shape.ranks;
+  check.that(inner == width || gathered, CORE_BAD_SHAPE, op.experts);
 }
 
 void check_op(OpCheck& check, const CoreExperts& op) {
   check.value(op.x);
-  check.alike(op.out, op.x);
+  check.value(op.out, check.shape.ranks > 1 ? 0 : op.x.width);
+  check.that(op.out.rows == op.x.rows, CORE_BAD_VALUE, op.out);
   check.extent(op.count);
   check.that(op.used >= 1 && op.used <= op.count, CORE_BAD_EXTENT, op.used);
   check.value_of(static_cast<CoreRows>(op.x.rows), op.scores, op.count);
-  if (op.shared.width != 0) check.alike(op.shared, op.x);
+  if (op.shared.width != 0) check.alike(op.shared, op.out);
   if (op.score.width != 0) check.value_of(static_cast<CoreRows>(op.x.rows), op.score, 1);
   check.that(is_gate(op.activation), CORE_UNKNOWN_DTYPE, op.activation);
   check.that(is_precision(op.activations), CORE_UNKNOWN_DTYPE, op.activations);

@@ -9,6 +9,7 @@
 
 #include "core_program.h"
 #include "cpu/cpu.h"
+#include "cpu/exchange.h"
 #include "cpu/kernels.h"
 #include "cpu/memory.h"
 
@@ -46,6 +47,8 @@ struct CoreProgram {
   void append(const core::Op& op, const core::Kernel& kernel);
   int64_t workspace_bytes() const;
   CoreStatus bind(void* pool, int64_t num_blocks);
+  CoreStatus join(CoreExchange* exchange);
+  bool lost() const;  // another rank is gone
   CoreStatus run(const CoreBatch& batch);
 
   CoreCpu& cpu;
@@ -53,6 +56,8 @@ struct CoreProgram {
   std::vector<core::RecordedOp> ops;
   int64_t shared_bytes = 0;
   int64_t scratch_bytes = 0;  // of one thread
+  int64_t part_bytes = 0;     // of an exchange; 0: there are none
+  CoreExchange* exchange = nullptr;
   core::KvPool kv;
   core::Memory memory;  // workspace, tables of the batch, shared scratch, scratch of each thread
 

@@ -123,6 +123,7 @@ class Replay {
 
   bool next(int64_t* jobs) {
     while (++phase_ < Kernel::kPhases * std::ssize(program_.ops)) {
+      if (program_.lost()) return false;
       if (phase_ % Kernel::kPhases == 0) join_to_next();
       if (deal_out(jobs)) return true;
     }
@@ -196,6 +197,19 @@ CoreStatus CoreProgram::bind(void* pool, int64_t num_blocks) {
   return CORE_OK;
 }
 
+CoreStatus CoreProgram::join(CoreExchange* exchange) {
+  if (exchange == nullptr) return core::status(CORE_NULL_POINTER, 0);
+  if (exchange->rank != shape.rank || exchange->ranks != shape.ranks || exchange->part_bytes < part_bytes) {
+    return core::status(CORE_BAD_SHAPE, 0);
+  }
+  this->exchange = exchange;
+  return CORE_OK;
+}
+
+bool CoreProgram::lost() const {
+  return exchange != nullptr && exchange->lost();
+}
+
 core::Step CoreProgram::step_of(const CoreBatch& batch) {
   const core::Places places(*this);
   auto* positions = reinterpret_cast<int32_t*>(memory.get() + places.positions);
@@ -221,19 +235,29 @@ core::Step CoreProgram::step_of(const CoreBatch& batch) {
   const int32_t num_adapter_tiles = core::tile_adapters(shape, batch, first_row, adapted, adapter_tiles);
   auto* workspace = reinterpret_cast<float*>(memory.get());
   std::byte* shared = memory.get() + places.shared;
-  return {&shape,          &batch,
-          positions,       number,
-          first_row,       tiles,
-          num_tiles,       adapted,
-          adapter_tiles,   num_adapter_tiles,
-          cpu.pool.size(), cpu.pool.nodes(),
-          longest,         workspace,
-          shared,          kv,
-          nullptr,         false};
+  return {&shape,
+          &batch,
+          positions,
+          number,
+          first_row,
+          tiles,
+          num_tiles,
+          adapted,
+          adapter_tiles,
+          num_adapter_tiles,
+          cpu.pool.size(),
+          cpu.pool.nodes(),
+          longest,
+          workspace,
+          shared,
+          kv,
+          exchange,
+          nullptr,
+          false};
 }
 
 CoreStatus CoreProgram::run(const CoreBatch& batch) {
-  if (kv.base == nullptr) return core::status(CORE_NOT_BOUND, 0);
+  if (kv.base == nullptr || (part_bytes != 0 && exchange == nullptr)) return core::status(CORE_NOT_BOUND, 0);
   if (const CoreStatus status = core::check_batch(*this, batch); status != CORE_OK) return status;
   core::Replay replay(*this, step_of(batch));
   cpu.pool.run({[](void* context, int64_t* jobs) { return static_cast<core::Replay*>(context)->next(jobs); },
@@ -241,7 +265,7 @@ CoreStatus CoreProgram::run(const CoreBatch& batch) {
                   static_cast<const core::Replay*>(context)->run(first, last, thread);
                 },
                 &replay, replay.news(), batch.num_tokens <= core::kFewTokens ? 1 : 4});
-  return CORE_OK;
+  return lost() ? core::status(CORE_RANK_LOST, 0) : CORE_OK;
 }
 
 int64_t core_program_workspace_bytes(const CoreProgram* program) {
@@ -254,6 +278,14 @@ int64_t core_program_block_bytes(const CoreProgram* program) {
 
 CoreStatus core_program_bind(CoreProgram* program, void* pool, int64_t num_blocks) {
   return program == nullptr ? core::status(CORE_NULL_POINTER, 0) : program->bind(pool, num_blocks);
+}
+
+int64_t core_program_part_bytes(const CoreProgram* program) {
+  return program == nullptr ? 0 : program->part_bytes;
+}
+
+CoreStatus core_program_join(CoreProgram* program, CoreExchange* exchange) {
+  return program == nullptr ? core::status(CORE_NULL_POINTER, 0) : program->join(exchange);
 }
 
 CoreStatus core_program_run(CoreProgram* program, const CoreBatch* batch) {

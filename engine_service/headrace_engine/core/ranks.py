@@ -20,16 +20,19 @@ class RankRunner(Runner):
     """
 
     @abstractmethod
-    def meet(self) -> int:
-        """Open the port of this host where the ranks meet, and return its number. Rank 0 alone, after `load`."""
+    def meet(self) -> str:
+        """Open the place on this host where the ranks meet, and return its name. Rank 0 alone, after `load`."""
 
     @abstractmethod
-    def join(self, port: int) -> None:
-        """Connect with all other ranks. Returns when all have joined.
+    def join(self, place: str) -> None:
+        """Connect with all other ranks.
 
         Raises:
             Internal: one did not.
         """
+
+    def leave(self) -> None:
+        """Have exchanges fail that wait for a rank which is gone. Safe from any thread."""
 
     @abstractmethod
     def follow(self, steps: Sequence[SequenceStep]) -> None:

@@ -33,9 +33,9 @@ class RankLoaded:
 
 @dataclass(frozen=True, slots=True)
 class JoinRanks:
-    """Meet the other ranks at a port of this host, measure the largest step with them, and answer with RankSizes."""
+    """Meet the other ranks at a place of this host, measure the largest step with them, and answer with RankSizes."""
 
-    port: int
+    place: str
 
 
 @dataclass(frozen=True, slots=True)

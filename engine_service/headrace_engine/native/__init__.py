@@ -1,7 +1,7 @@
 """The native libraries in Python.
 
 The build generates `abi`: structs, enums and functions of the headers in `csrc`. Classes wrap the objects of core_cpu:
-`Cpu`, `Memory`, `PackedMatrix`, `Program`. `Native.launch` calls device ops.
+`Cpu`, `Memory`, `PackedMatrix`, `Program`, `Exchange`. `Native.launch` calls device ops.
 """
 
 from headrace_engine.native.abi import (
@@ -25,6 +25,7 @@ from headrace_engine.native.abi import (
 )
 from headrace_engine.native.cpu import Cpu, Memory, allocations, choose_isa, machine_isas
 from headrace_engine.native.errors import NativeError, NativeUnavailable
+from headrace_engine.native.exchange import Exchange, exchange_bytes
 from headrace_engine.native.library import Library, Native, load
 from headrace_engine.native.matrix import ALIGNMENT, Matrix, MatrixRows, PackedMatrix, weight_version
 from headrace_engine.native.operands import ExpertWeights, Product
@@ -38,6 +39,7 @@ __all__ = [
     "Code",
     "Cpu",
     "Dtype",
+    "Exchange",
     "ExpertWeights",
     "Format",
     "Gate",
@@ -64,6 +66,7 @@ __all__ = [
     "Value",
     "allocations",
     "choose_isa",
+    "exchange_bytes",
     "load",
     "machine_isas",
     "weight_version",

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from headrace_engine.native import abi
 from headrace_engine.native.abi import Activations, Batch, Gate, LowRank, Shape, Value
 from headrace_engine.native.cpu import Cpu, Memory
+from headrace_engine.native.exchange import Exchange
 from headrace_engine.native.matrix import PackedMatrix
 from headrace_engine.native.operands import ExpertWeights, Product, address_of, expert_struct
 
@@ -181,6 +182,19 @@ class Program:
         """Record: out is scale · x, or soft_cap · tanh(scale · x / soft_cap), plus `added`; soft_cap 0 means none."""
         self._record("scaled", abi.Scaled(x, added, out, scale, soft_cap))
 
+    def gather(self, part: Value, out: Value, table_rows: int = 0) -> None:
+        """Record an exchange: out is the columns of the parts of all ranks.
+
+        Args:
+            table_rows: rows of the embedding table that each rank holds: each row of out is then that of the rank that
+                holds its token; 0: columns.
+        """
+        self._record("gather", abi.Gather(part, out, table_rows))
+
+    def columns(self, x: Value, out: Value, first: int) -> None:
+        """Record: out is some columns of x, from `first` on."""
+        self._record("columns", abi.Columns(x, out, first))
+
     def select(self, x: Value, out: Value) -> None:
         """Record: out is the rows of x that need logits."""
         self._record("select", abi.Select(x, out))
@@ -198,6 +212,15 @@ class Program:
     def block_bytes(self) -> int:
         """Bytes of one block of keys and values in all layers."""
         return int(self._native.handle.core_program_block_bytes(self._program))
+
+    @property
+    def part_bytes(self) -> int:
+        """Most bytes that a rank gives to an exchange; 0: there are no exchanges."""
+        return int(self._native.handle.core_program_part_bytes(self._program))
+
+    def join(self, exchange: Exchange) -> None:
+        """Make exchanges there, before the first run."""
+        self._native.check("program_join", self._native.handle.core_program_join(self._program, exchange.address))
 
     def bind(self, pool: Memory, num_blocks: int) -> None:
         """Allocate the workspace at the first call, and use a pool of blocks, which is retained until close()."""

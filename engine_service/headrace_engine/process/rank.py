@@ -72,8 +72,8 @@ def _serve(connection: socket.socket) -> None:
         connection.sendall(frame(RankLoaded()))
         for command in commands:
             match command:
-                case JoinRanks(port):
-                    runner.join(port)
+                case JoinRanks(place):
+                    runner.join(place)
                     connection.sendall(frame(RankSizes(**asdict(runner.size()))))
                 case Shutdown():
                     return

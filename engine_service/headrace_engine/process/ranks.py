@@ -79,14 +79,15 @@ class RankedRunner(Runner):
         self._own = own = self._make(self._plans[0])
         own.load(progress)
         self.idle_processors = own.idle_processors
+        self.takes_all_at_once = own.takes_all_at_once
         self._expect(RankLoaded)
 
     def size(self) -> RunnerSizes:
         """See Runner. Bytes are those of all ranks together."""
         own = self._loaded
-        port = own.meet()
-        self._tell(JoinRanks(port))
-        own.join(port)
+        place = own.meet()
+        self._tell(JoinRanks(place))
+        own.join(place)
         return _together([own.size(), *self._expect(RankSizes)])
 
     def allocate(self, num_blocks: int, num_host_blocks: int = 0) -> None:
@@ -176,6 +177,8 @@ class RankedRunner(Runner):
             self.lost = reason
             for rank in self._others:
                 rank.kill()
+            if self._own is not None:
+                self._own.leave()
 
 
 class Rank:

@@ -16,7 +16,6 @@ from support.contract.second_model import NAME, forget
     ("field", "value"),
     [
         ("weight_quant_group_size", 24),
-        ("tensor_parallel", 2),
         ("logn_attention", True),
     ],
 )

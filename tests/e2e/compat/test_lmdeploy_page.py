@@ -12,7 +12,6 @@ from textwrap import indent
 from typing import Any
 
 import pytest
-from headrace import InvalidRequestError
 from support.clocks.waiting import LIMIT
 from support.seeds.blocks import adapted, blocks
 
@@ -21,12 +20,12 @@ PAGE = "lmdeploy_pipeline.md"
 MODELS = ("internlm/internlm2-chat-7b", "internlm/internlm-chat-7b")
 
 
-def replacements(model: Path, address: str | None, *, devices: bool = True) -> Mapping[str, str]:
-    """All that may change: the import root, the model's path with the server's address, the number of devices."""
+def replacements(model: Path, address: str | None) -> Mapping[str, str]:
+    """All that may change: the import root, and the model's path with the server's address."""
     here = f"'{model}'" if address is None else f"'{model}', address='{address}'"
     # Undone, each of two names must give itself again.
     paths = {f"'{name}'": here + " " * index for index, name in enumerate(MODELS)}
-    return {"from lmdeploy": "from headrace.lmdeploy", **paths, **({"tp=2": "tp=1"} if devices else {})}
+    return {"from lmdeploy": "from headrace.lmdeploy", **paths}
 
 
 def run(block: str, changes: Mapping[str, str]) -> dict[str, Any]:
@@ -65,13 +64,6 @@ def test_a_block_runs(block: str, tiny: Path, address: str | None, capsys: pytes
             assert response.input_token_len == len(ids)
             assert response.generate_token_len == len(response.token_ids) > 0
             assert response.text == pipe.client.detokenize(pipe.model_name, response.token_ids).text
-
-
-@pytest.mark.parametrize("block", [block for block in PROGRAMS if "tp=2" in block][:1])
-def test_two_devices_are_refused_by_name(block: str, tiny: Path, address: str | None) -> None:
-    with pytest.raises(InvalidRequestError, match=r"^tp \(tensor_parallel\) = 2") as error:
-        run(block, replacements(tiny, address, devices=False))
-    assert error.value.reason == "NOT_SUPPORTED"
 
 
 @pytest.mark.parametrize("guarded", [False, True])

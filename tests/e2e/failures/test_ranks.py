@@ -17,7 +17,7 @@ from support.servers.reading import Reading
 
 STREAMS = 16
 LENGTH = 40
-TORCH = ("--backend", "torch")
+BACKENDS = ("cpu", "torch")
 
 
 def install(client: Client, folder: Path, name: str, **config: Any) -> None:
@@ -43,11 +43,12 @@ def other_rank(core: psutil.Process) -> psutil.Process:
     return rank
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("victim", ["rank 0", "rank 1"])
-def test_either_rank_may_be_killed_under_16_streams(victim: str, tiny: Path, tmp_path: Path) -> None:
+def test_either_rank_may_be_killed_under_16_streams(victim: str, backend: str, tiny: Path, tmp_path: Path) -> None:
     """All ranks are started again, and every stream goes on with the ids of one device."""
     gate = Gate(tmp_path / "steps")
-    with gated_engine_server("e1", gate, *TORCH) as engine, Client(engine.address) as client:
+    with gated_engine_server("e1", gate, "--backend", backend) as engine, Client(engine.address) as client:
         install(client, tiny, "tiny")
         expected = ids_of(start_all(client, "tiny"))
         client.stop_model("tiny")
@@ -67,8 +68,9 @@ def test_either_rank_may_be_killed_under_16_streams(victim: str, tiny: Path, tmp
         assert_gone([core, rank])
 
 
-def test_an_idle_core_notices_the_end_of_a_rank(tiny: Path) -> None:
-    with engine_server("e1", *TORCH) as engine, Client(engine.address) as client:
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_idle_core_notices_the_end_of_a_rank(backend: str, tiny: Path) -> None:
+    with engine_server("e1", "--backend", backend) as engine, Client(engine.address) as client:
         install(client, tiny, "tiny", tensor_parallel=2)
         other_rank(core_of(engine)).kill()
         reason = engine.wait_event("core_lost", model="tiny", epoch=1)["reason"]
@@ -77,10 +79,10 @@ def test_an_idle_core_notices_the_end_of_a_rank(tiny: Path) -> None:
         assert len(ids_of(start_all(client, "tiny")[:1])[0]) == LENGTH
 
 
-@pytest.fixture
-def ranks(tiny: Path) -> Iterator[tuple[Server, list[psutil.Process]]]:
+@pytest.fixture(params=BACKENDS)
+def ranks(request: pytest.FixtureRequest, tiny: Path) -> Iterator[tuple[Server, list[psutil.Process]]]:
     """An engine in the middle of answers by two ranks, and their processes."""
-    with engine_server("e1", *TORCH) as engine, Client(engine.address) as client:
+    with engine_server("e1", "--backend", request.param) as engine, Client(engine.address) as client:
         install(client, tiny, "tiny", tensor_parallel=2)
         queue = start_all(client, "tiny")[0]
         wait_until(lambda: queue.GeneratedLength() > 0, "nothing is generated")

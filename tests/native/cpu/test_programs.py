@@ -138,7 +138,7 @@ def test_the_sizes_of_a_program_are_known_before_it_is_bound(threads: Cpu) -> No
     assert program.block_bytes == 2 * 16 * 16 * 4
     with pytest.raises(ValueError, match="not bound"):
         program.value(abi.Value(0, 32, 1), 1)
-    with pytest.raises(NativeError, match=r"^program_run: the program must be bound to a pool first$"):
+    with pytest.raises(NativeError, match=r"^program_run: the program must be bound to a pool, and have joined its"):
         program.run(Batch())
 
 
@@ -160,7 +160,7 @@ def test_a_batch_that_does_not_fit_names_the_field(threads: Cpu) -> None:
     ("field", "value"), [("heads", 3), ("head_dim", 24), ("block_size", 8), ("kv", 5), ("max_tokens", 0)]
 )
 def test_a_shape_that_cannot_be_names_the_field(field: str, value: int, threads: Cpu) -> None:
-    numbers = {name: 16 for name, *_ in Shape._fields_} | {"kv_heads": 2, "kv": 1, field: value}
+    numbers = {name: 16 for name, *_ in Shape._fields_} | {"kv_heads": 2, "kv": 1, "rank": 0, field: value}
     with pytest.raises(NativeError, match=f"^program_create: {field} = {value}: ") as caught:
         Program(threads, Shape(**numbers))
     assert caught.value.field == field

@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import TypeVar
 
-from headrace_engine.backends.torch import make_rank
+from headrace_engine.backends import torch
 from headrace_engine.core.ranks import RankRunner, followed_steps, rank_step
 from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.ipc.messages import RunnerSizes
@@ -22,20 +22,23 @@ _Result = TypeVar("_Result")
 class Ranks:
     """All ranks of a plan, ready to run. A context manager, which closes them.
 
+    Args:
+        make: makes the runner of a rank.
+
     Attributes:
         sizes: those of each rank.
     """
 
-    def __init__(self, plan: CorePlan) -> None:
+    def __init__(self, plan: CorePlan, make: Callable[[CorePlan, int], RankRunner] = torch.make_rank) -> None:
         self._stack = ExitStack()
         count = plan.tensor_parallel
         self._pool = self._stack.enter_context(ThreadPoolExecutor(count))
         plan = replace(plan, num_threads=plan.num_threads or 1)
-        self.runners = [self._stack.enter_context(closing(make_rank(plan, rank))) for rank in range(count)]
+        self.runners = [self._stack.enter_context(closing(make(plan, rank))) for rank in range(count)]
         for runner in self.runners:
             runner.load(silent)
-        port = self.runners[0].meet()
-        self.all(lambda rank: rank.join(port))
+        place = self.runners[0].meet()
+        self.all(lambda rank: rank.join(place))
         self.sizes: list[RunnerSizes] = self.all(lambda rank: rank.size())
         self.all(lambda rank: rank.allocate(self.sizes[0].num_blocks, self.sizes[0].num_host_blocks))
 

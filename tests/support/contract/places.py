@@ -15,10 +15,10 @@ from support.servers.processes import Server
 PATHS = ("inprocess", "direct", "gateway")
 SIM = "sim"
 """Path of an engine on the simulated device, where only tests marked `sim` run."""
-RANKS = "ranks"
-"""Path of an engine whose models are computed by two ranks, where tests marked `ranks` run; all with ALL_ON_RANKS."""
+RANKS = {"cpu": "ranks_cpu", "torch": "ranks_torch"}
+"""By backend, paths of engines whose models are computed by two ranks, where tests marked `ranks` run."""
 ALL_ON_RANKS = "--all-on-ranks"
-"""Option of `pytest tests/conformance`: all tests run on that path, and on no other."""
+"""Option of `pytest tests/conformance`, with a backend: all tests run on that path, and on no other."""
 
 ASYNC = {
     "test_results.py": ("inprocess-async", "gateway-async"),

@@ -35,7 +35,9 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
 
 
 @contextlib.contextmanager
-def ranked_place(root: Path, folders: Folders, processors: dict[str, Path], names: Collection[str]) -> Iterator[Place]:
+def ranked_place(
+    backend: str, root: Path, folders: Folders, processors: dict[str, Path], names: Collection[str]
+) -> Iterator[Place]:
     """Yield a server with models of the other paths, installed and running; the long one has a head a rank."""
     long = make_tiny_mistral(
         root / "long", num_hidden_layers=1, hidden_size=64, intermediate_size=1024, num_attention_heads=2,
@@ -43,9 +45,10 @@ def ranked_place(root: Path, folders: Folders, processors: dict[str, Path], name
     )  # fmt: skip
     paths = {MODEL: folders.tiny, LONG_MODEL: long, SMALL_POOL_MODEL: folders.tiny, BROKEN_MODEL: folders.broken}
     with contextlib.ExitStack() as stack:
-        server = stack.enter_context(engine_server("e1", "--backend", "torch", *processor_arguments(processors)))
+        server = stack.enter_context(engine_server("e1", "--backend", backend, *processor_arguments(processors)))
         client = stack.enter_context(Client(server.address))
         for name in names:
             client.install_model(name, path=str(paths[name]), **SIZES[name], **SETTINGS)
             client.start_model(name)
-        yield Place(RANKS, client, partial(Client, server.address), server.address, folders.tiny, SETTINGS, (server,))
+        connect = partial(Client, server.address)
+        yield Place(RANKS[backend], client, connect, server.address, folders.tiny, SETTINGS, (server,))

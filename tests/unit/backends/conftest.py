@@ -9,7 +9,7 @@ import pytest
 from support.backends.isa_levels import NAMES, at_levels, level  # noqa: F401  # the fixture
 from support.models.tiny_models import make_tiny_llama
 
-COMPUTING = ("test_cpu_decoder.py", "test_cpu_quantize.py", "test_cpu_runner.py")
+COMPUTING = ("test_cpu_decoder.py", "test_cpu_quantize.py", "test_cpu_ranks.py", "test_cpu_runner.py")
 """What the instruction set has a part in: these run at each level of the processor."""
 
 

@@ -6,12 +6,12 @@
 
 // ---- phase 2: activations of each slot ----
 
-int64_t gather_jobs(const void* data, const Step& step) {
+int64_t slot_jobs(const void* data, const Step& step) {
   const auto& op = *static_cast<const CoreExperts*>(data);
   return step.rows(op.x) * op.used;
 }
 
-void gather(const void* data, const Step& step, int64_t first, int64_t last, Thread&) {
+void fill_slots(const void* data, const Step& step, int64_t first, int64_t last, Thread&) {
   const auto& op = *static_cast<const CoreExperts*>(data);
   const Slots slots = slots_of(op, step);
   for (int64_t slot = first; slot < last; slot++) {
@@ -62,20 +62,34 @@ void multiply_gates(const void* data, const Step& step, int64_t first, int64_t l
   release_tiles(shape);
 }
 
-// ---- phase 4: activations of `down` ----
+// ---- phase 4: outputs of the gates of other ranks ----
+
+int64_t meet_inner_jobs(const void* data, const Step& step) {
+  const auto& op = *static_cast<const CoreExperts*>(data);
+  return is_cut(op) && step.rows(op.x) > 0;
+}
+
+// ---- phase 5: activations of `down` ----
 
 int64_t convert_inner_jobs(const void* data, const Step& step) {
   const auto& op = *static_cast<const CoreExperts*>(data);
   const Rows inner = slots_of(op, step).inner;
-  return inner.pairs == nullptr && inner.planes.count == 0 ? 0 : gather_jobs(data, step);
+  return !is_cut(op) && inner.pairs == nullptr && inner.planes.count == 0 ? 0 : slot_jobs(data, step);
 }
 
 void convert_inner(const void* data, const Step& step, int64_t first, int64_t last, Thread&) {
-  const Rows inner = slots_of(*static_cast<const CoreExperts*>(data), step).inner;
-  for (int64_t slot = first; slot < last; slot++) fill_forms(inner, slot, inner.floats + slot * inner.width);
+  const auto& op = *static_cast<const CoreExperts*>(data);
+  const Slots slots = slots_of(op, step);
+  const int64_t width = slots.inner.width;
+  for (int64_t slot = first; slot < last; slot++) {
+    if (slots.joined != nullptr) {
+      join_parts(*step.exchange, slot, op.experts->gate.outputs, slots.joined + slot * width, width);
+    }
+    fill_forms(slots.inner, slot, slots.inner.floats + slot * width);
+  }
 }
 
-// ---- phase 5: outputs of each slot ----
+// ---- phase 6: outputs of each slot ----
 
 int64_t down_jobs(const void* data, const Step& step, int32_t node) {
   const auto& op = *static_cast<const CoreExperts*>(data);
@@ -91,19 +105,19 @@ void multiply_down(const void* data, const Step& step, int64_t first, int64_t la
   TileShape shape;
   const auto run = [&](const CoreExpert& expert, int64_t tile, const SlotGroup& group) {
     const TileJob down = {expert.down, WeightLayout(expert.down), expert.down_bias, tile, group.first, group.last};
-    run_job(down, slots.inner, rows, down.places(slots.outs, op.x.width), thread.scratch, shape);
+    run_job(down, slots.inner, rows, down.places(slots.outs, op.out.width), thread.scratch, shape);
   };
   for_tiles(op, step, slots, op.experts->down, first, last, thread.node, run);
   release_tiles(shape);
 }
 
-// ---- phase 6: sums of each row ----
+// ---- phase 7: sums of each row ----
 
 constexpr int64_t kEntriesOfSum = 1024;  // of a job
 
 int64_t sum_jobs(const void* data, const Step& step) {
   const auto& op = *static_cast<const CoreExperts*>(data);
-  return step.rows(op.x) * part_of(op.x.width, kEntriesOfSum);
+  return step.rows(op.x) * part_of(op.out.width, kEntriesOfSum);
 }
 
 // The entries from `at` on of a row.
@@ -117,7 +131,8 @@ void sum_entries(const CoreExperts& op, const Step& step, const Slots& slots, in
     const int64_t left = at + count - i, lanes = left < Vec::kLanes ? left : Vec::kLanes;
     Vec total = Vec::zero();
     for (int32_t k = 0; k < op.used; k++) {
-      total = fma(Vec::load_first(slots.outs + slot[k] * int64_t{op.x.width} + i, lanes), Vec::all(weights[k]), total);
+      total =
+          fma(Vec::load_first(slots.outs + slot[k] * int64_t{op.out.width} + i, lanes), Vec::all(weights[k]), total);
     }
     if (shared != nullptr) total = fma(Vec::load_first(shared + i, lanes), factor, total);
     total.store_first(step.row(op.out, row) + i, lanes);
@@ -127,7 +142,7 @@ void sum_entries(const CoreExperts& op, const Step& step, const Slots& slots, in
 void sum_rows(const void* data, const Step& step, int64_t first, int64_t last, Thread&) {
   const auto& op = *static_cast<const CoreExperts*>(data);
   const Slots slots = slots_of(op, step);
-  const int64_t width = op.x.width, parts = part_of(width, kEntriesOfSum);
+  const int64_t width = op.out.width, parts = part_of(width, kEntriesOfSum);
   for (int64_t job = first; job < last; job++) {
     const int64_t at = job % parts * kEntriesOfSum, left = width - at;
     sum_entries(op, step, slots, job / parts, at, left < kEntriesOfSum ? left : kEntriesOfSum);
@@ -147,12 +162,20 @@ int64_t experts_scratch(const void*, const CoreShape&, int32_t) {
   return kPieceBegin + kPieceBytes;
 }
 
+int64_t experts_part(const void* data, const CoreShape& shape) {
+  const auto& op = *static_cast<const CoreExperts*>(data);
+  const int64_t most = op.x.rows == CORE_ROWS_TOKENS ? shape.max_tokens : shape.max_logits;
+  return is_cut(op) ? most * op.used * op.experts->gate.outputs * static_cast<int64_t>(sizeof(float)) : 0;
+}
+
 const Kernel experts_kernel = {{{route_jobs, route},
                                 {group_jobs, group},
-                                {gather_jobs, gather},
+                                {slot_jobs, fill_slots},
                                 {nullptr, multiply_gates, gate_jobs},
+                                {meet_inner_jobs, meet},
                                 {convert_inner_jobs, convert_inner},
                                 {nullptr, multiply_down, down_jobs},
                                 {sum_jobs, sum_rows}},
                                experts_shared,
-                               experts_scratch};
+                               experts_scratch,
+                               experts_part};

@@ -9,18 +9,24 @@ struct SlotGroup {
 
 // The shared scratch of a mixture. A slot is one expert of one row; slots are ordered by expert, then by row.
 struct Slots {
-  int32_t* slots;      // [rows][used]: until they are grouped, the numbers of the experts
-  float* weights;      // [rows][used]
-  int32_t* rows;       // [slots] the row of each slot
-  int32_t* ends;       // [count] while grouping: the end of each expert's slots so far
-  SlotGroup* groups;   // [num_groups]
+  int32_t* slots;     // [rows][used]: until they are grouped, the numbers of the experts
+  float* weights;     // [rows][used]
+  int32_t* rows;      // [slots] the row of each slot
+  int32_t* ends;      // [count] while grouping: the end of each expert's slots so far
+  SlotGroup* groups;  // [num_groups]
   int64_t* num_groups;
-  Rows x;              // activations of each slot
-  float* floats;       // [slots][hidden], x as floats; null: not needed
-  Rows inner;          // inputs of `down`; their floats are the outputs of the gates
-  float* gated;        // [slots][width], the same
-  float* outs;         // [slots][hidden]
+  Rows x;         // activations of each slot
+  float* floats;  // [slots][hidden], x as floats; null: not needed
+  Rows inner;     // inputs of `down`; their floats are the outputs of the gates
+  float* gated;   // [slots][width], what this rank has of them: the same, if that is all
+  float* joined;  // [slots][width of all ranks], the same; null: gated is all
+  float* outs;    // [slots][width of the op's output]
 };
+
+// True if other ranks have outputs of the gates too.
+bool is_cut(const CoreExperts& op) {
+  return op.experts->down.inputs != op.experts->gate.outputs;
+}
 
 // Takes pieces of scratch, each aligned to 64.
 struct Taker {
@@ -45,7 +51,7 @@ constexpr int64_t kReadBeyond = 32;  // slots behind the last one that products 
 // Return the scratch for a number of rows, laid out from base on, and its size.
 Slots slots_at(const CoreExperts& op, int64_t rows, std::byte* base, int64_t* bytes) {
   const CoreExpert& expert = *op.experts;
-  const int64_t count = rows * op.used, width = expert.gate.outputs;
+  const int64_t count = rows * op.used, width = expert.gate.outputs, all = expert.down.inputs;
   Forms outer{op.activations == CORE_ACTIVATIONS_INT8}, inner{op.activations == CORE_ACTIVATIONS_INT8};
   outer.add(expert.gate, rows);
   outer.add(expert.up, rows);
@@ -60,17 +66,20 @@ Slots slots_at(const CoreExperts& op, int64_t rows, std::byte* base, int64_t* by
   out.num_groups = taker.take<int64_t>(1);
   out.x = taker.take(outer, op.x.width, count + kReadBeyond);
   if (outer.floats) out.x.floats = out.floats = taker.take<float>(count * op.x.width);
-  out.gated = taker.take<float>(count * width);
-  out.inner = taker.take(inner, width, count + kReadBeyond);
-  out.inner.floats = out.gated;
-  out.outs = taker.take<float>(count * op.x.width);
+  out.gated = is_cut(op) ? nullptr : taker.take<float>(count * width);
+  out.joined = is_cut(op) ? taker.take<float>(count * all) : nullptr;
+  out.inner = taker.take(inner, all, count + kReadBeyond);
+  out.inner.floats = is_cut(op) ? out.joined : out.gated;
+  out.outs = taker.take<float>(count * op.out.width);
   *bytes = taker.at - base;
   return out;
 }
 
 Slots slots_of(const CoreExperts& op, const Step& step) {
   int64_t bytes;
-  return slots_at(op, step.rows(op.x), step.shared, &bytes);
+  Slots slots = slots_at(op, step.rows(op.x), step.shared, &bytes);
+  if (is_cut(op)) slots.gated = step.exchange->own();  // Read by nobody here: after the exchange, it is the next one's.
+  return slots;
 }
 
 // Return the first of the highest scores that come after score `last` in this order; -1: there is none.

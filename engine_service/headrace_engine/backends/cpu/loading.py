@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace_engine.backends.cpu.adapters import CpuAdapters
 from headrace_engine.backends.cpu.nodes import choose_node_threads
+from headrace_engine.backends.cpu.parallel.share import CpuShare
 from headrace_engine.backends.cpu.processing import ProcessedRows
 from headrace_engine.backends.cpu.prompt_logprobs import Scorer
 from headrace_engine.backends.cpu.recording import Recorded, record_program
@@ -22,7 +23,7 @@ from headrace_engine.backends.cpu.weights.choices import (
     choose_storage,
 )
 from headrace_engine.backends.cpu.weights.files import ArenaContents
-from headrace_engine.backends.cpu.weights.numbers import PLAIN
+from headrace_engine.backends.cpu.weights.numbers import PLAIN, Floats
 from headrace_engine.backends.cpu.weights.packing import CpuWeights, Packer
 from headrace_engine.backends.cpu.weights.storage import Storage
 from headrace_engine.backends.host import memory_limit
@@ -55,6 +56,7 @@ class LoadedModel:
         processed: samples rows with logits processors; None: there are no processors.
         adapters: None: the plan has no room for any.
         shares_cpu: the threads are another model's, which closes them.
+        packer: reads what other ranks hold; None: there is one rank.
     """
 
     unit: ComputeUnit
@@ -68,6 +70,7 @@ class LoadedModel:
     processed: ProcessedRows | None = None
     adapters: CpuAdapters | None = None
     shares_cpu: bool = False
+    packer: Packer | None = None
 
     @property
     def program(self) -> Program:
@@ -85,6 +88,12 @@ class LoadedModel:
         table: PackedMatrix = self.weights.tensors["embed"]
         return table
 
+    def embedding_row(self, token_id: int) -> Floats:
+        """Return the embedding of an id, [hidden]."""
+        if self.packer is None:
+            return self.embedding.row(token_id)
+        return self.packer.row("embed", token_id, self.embedding.matrix)
+
     @property
     def device_name(self) -> str:
         """Name of the device for display."""
@@ -97,8 +106,13 @@ class LoadedModel:
 
     @property
     def workspace_bytes(self) -> int:
-        """Bytes of the largest step, besides weights and pool."""
-        return sum(program.workspace_bytes for program in self.programs)
+        """Bytes of the largest step, besides weights and pool, with two parts of exchanges."""
+        return sum(program.workspace_bytes for program in self.programs) + 2 * self.part_bytes
+
+    @property
+    def part_bytes(self) -> int:
+        """Most bytes that a rank gives to an exchange; 0: there is one rank."""
+        return max(program.part_bytes for program in self.programs)
 
     @property
     def programs(self) -> Iterator[Program]:
@@ -127,12 +141,14 @@ def load_model(
     progress: Progress,
     processes: Mapping[str, Process] = NO_PROCESSES,
     beside: LoadedModel | None = None,
+    share: CpuShare | None = None,
 ) -> LoadedModel:
     """Choose threads, kernels and storage, put the weights into memory, and record the step.
 
     Args:
         processes: logits processors by name.
         beside: a model in the same memory, whose threads it shares; None: it starts threads of its own.
+        share: what this rank holds of the weights; None: all.
 
     Raises:
         InvalidArgument: a value of the plan is not supported; names the field.
@@ -150,16 +166,20 @@ def load_model(
     taken = 0 if beside is None else beside.weight_bytes
     with ExitStack() as opened:
         cpu = opened.enter_context(_start_threads(plan)) if beside is None else beside.cpu
-        weights = _load_weights(Packer(cpu, files, spec, storage), files, storage, cpu, progress, taken)
+        packer = Packer(cpu, files, spec, storage, share)
+        weights = _load_weights(packer, files, storage, cpu, progress, memory_limit() // plan.tensor_parallel - taken)
         opened.callback(weights.arena.close)
         kv = choose_kv(plan, dtype)
         adapters = CpuAdapters(plan, spec) if plan.lora_max_num else None
-        recorded = record_program(cpu, plan, spec, weights.tensors, positions, kv, activations, adapters)
-        scorer = Scorer(cpu, recorded.program.shape, spec, weights.tensors, activations)
+        recorded = record_program(cpu, plan, spec, weights.tensors, positions, kv, activations, adapters, share)
+        scorer = Scorer(cpu, recorded.program.shape, spec, weights.tensors, activations, share)
         processed = ProcessedRows(cpu, recorded.program.shape, processes) if processes else None
         opened.pop_all()
     unit, shares = plan.compute_unit or ComputeUnit.CPU, beside is not None
-    return LoadedModel(unit, cpu, spec, dtype, weights, positions, recorded, scorer, processed, adapters, shares)
+    return LoadedModel(
+        unit, cpu, spec, dtype, weights, positions, recorded, scorer, processed, adapters, shares,
+        None if share is None else packer,
+    )  # fmt: skip
 
 
 def _start_threads(plan: CorePlan) -> Cpu:
@@ -174,15 +194,17 @@ def _start_threads(plan: CorePlan) -> Cpu:
 def _choose_threads(plan: CorePlan) -> ComputeThreads:
     if plan.compute_unit is ComputeUnit.CPU_NUMA:
         return choose_node_threads(plan.num_threads, plan.device_list)
-    return choose_threads(plan.num_threads)
+    threads = choose_threads(plan.num_threads)
+    # Each rank would pin its threads to the same processors.
+    return threads if plan.tensor_parallel == 1 else replace(threads, cpus=None)
 
 
 def _load_weights(
-    packer: Packer, files: ModelFiles, storage: Storage, cpu: Cpu, progress: Progress, taken: int
+    packer: Packer, files: ModelFiles, storage: Storage, cpu: Cpu, progress: Progress, limit: int
 ) -> CpuWeights:
-    """Put the weights into memory, of which other weights have taken some bytes."""
+    """Put the weights into memory, of which they may take `limit` bytes."""
     capacity = packer.capacity()
-    _check_memory(capacity * cpu.nodes, memory_limit() - taken, storage)
+    _check_memory(capacity * cpu.nodes, limit, storage)
     arena = Arena(cpu, capacity)
     try:
         progress(ModelPhase.LOADING, 0, files.weight_bytes)
@@ -199,7 +221,8 @@ def _fill(arena: Arena, packer: Packer, files: ModelFiles, storage: Storage, cpu
         packer.pack(arena, progress)
         return
     cache = WeightCache(cache_folder())
-    key = cache_key(files, storage, weight_version(cpu.native))
+    version, share = weight_version(cpu.native), packer.share
+    key = cache_key(files, storage, version if share is None else (version, share.rank, share.size))
     if cache.read(key, ArenaContents(arena), cpu.threads):
         progress(ModelPhase.LOADING, files.weight_bytes, files.weight_bytes)
         return

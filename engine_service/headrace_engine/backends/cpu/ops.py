@@ -53,6 +53,10 @@ class RecordingOps:
     def prepare(self, batch: Batch) -> None:
         """See Ops. The batch comes with each run."""
 
+    def whole(self, x: Activation, width: int) -> Activation:
+        """Return rows of this width, of which x may be the rank's part; here there is one."""
+        return x
+
     def embedding(self, table: PackedMatrix, batch: None) -> Activation:
         """See Ops."""
         out = Activation(table.matrix.inputs)
@@ -120,7 +124,7 @@ class RecordingOps:
         if norms is not None:
             norms = (norms[0] * np.float32(self._filled**0.5), norms[1] * np.float32(self._filled**0.5))
         if norms is not None and self._spec.qk_norm is QkNorm.WHOLE:
-            q, k = self.rms_norm(q, norms[0], eps), self.rms_norm(k, norms[1], eps)
+            q, k = self._heads_normed(q, norms[0], eps), self._heads_normed(k, norms[1], eps)
             norms = None
         out = Activation(q.width)
         rope, scales = self._spec.layers[layer].rope, self._positions.query_scales
@@ -215,3 +219,7 @@ class RecordingOps:
             program.sample(offsets[logits])
 
         self.recorded.append(RecordedOp((logits, self.states, self.selected), (), record))
+
+    def _heads_normed(self, x: Activation, weight: Vector, eps: float) -> Activation:
+        """Normalise all heads together."""
+        return self.rms_norm(x, weight, eps)

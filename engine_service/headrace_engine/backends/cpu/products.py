@@ -79,7 +79,7 @@ class RecordedProducts:
         shared: Shared[Activation] | None,
     ) -> Activation:
         """See Ops."""
-        out, spec = Activation(x.width, x.rows), self._spec.experts
+        out, spec = Activation(experts[0].down.matrix.outputs, x.rows), self._spec.experts
         assert spec is not None
         added, score = (None, None) if shared is None else (shared.out, shared.score)
         read = [each for each in (x, scores, added, score) if each is not None]

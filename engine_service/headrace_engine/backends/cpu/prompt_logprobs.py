@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace_engine.backends.cpu.batch import CpuBatch
+from headrace_engine.backends.cpu.parallel.share import CpuShare
+from headrace_engine.backends.extra_outputs import forced_step
 from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.native import Activations, Cpu, Memory, PackedMatrix, Product, Program, Rows, Shape, Value
@@ -30,6 +32,7 @@ class Scorer:
         shape: shape of the step's program.
         spec: the decoder.
         weights: its weights by canonical name.
+        share: what this rank holds of them; None: there is one.
 
     Attributes:
         program: the head and the sampler.
@@ -37,19 +40,32 @@ class Scorer:
     """
 
     def __init__(
-        self, cpu: Cpu, shape: Shape, spec: DecoderSpec, weights: Mapping[str, Any], activations: Activations
+        self,
+        cpu: Cpu,
+        shape: Shape,
+        spec: DecoderSpec,
+        weights: Mapping[str, Any],
+        activations: Activations,
+        share: CpuShare | None = None,
     ) -> None:
         head: PackedMatrix = weights["embed" if spec.tied_head else "head"]
-        vocab, hidden = head.matrix.outputs, head.matrix.inputs
+        vocab, hidden = spec.vocab_size, head.matrix.inputs
         self.rows = rows_at_once(vocab)
-        begin = -(-self.rows * hidden // _FLOATS) * _FLOATS
         self._states = Value(0, hidden, Rows.LOGITS)
-        logits = Value(begin, vocab, Rows.LOGITS)
-        self.program = Program(cpu, small_shape(shape, begin + self.rows * vocab, self.rows))
-        self.program.linear(self._states, [Product(head, logits, weights.get("head_bias"))], activations)
+        logits = Value(_aligned(self.rows * hidden), vocab, Rows.LOGITS)
+        end = logits.offset + self.rows * vocab
+        out = logits
+        if share is not None:
+            out = Value(_aligned(end), head.matrix.outputs, Rows.LOGITS)
+            end = out.offset + self.rows * out.width
+        self.program = Program(cpu, small_shape(shape, end, self.rows))
+        self.program.linear(self._states, [Product(head, out, weights.get("head_bias"))], activations)
+        if share is not None:
+            self.program.gather(out, logits)
         if spec.logit_scale != 1 or spec.logit_soft_cap:
             self.program.scaled(logits, logits, spec.logit_scale, soft_cap=spec.logit_soft_cap)
-        self.program.sample(logits)
+        if share is None or share.rank == 0:
+            self.program.sample(logits)
 
     def bind(self, pool: Memory, num_blocks: int) -> None:
         """Allocate the workspace. A program needs a pool, but this one does not access it."""
@@ -63,10 +79,21 @@ class Scorer:
             states: [len(steps), hidden], at most `rows`.
             steps: one token each.
         """
+        self._compute(states, steps)
+        return list(self._batch.sampled(steps))
+
+    def follow(self, states: NDArray[np.float32]) -> None:
+        """Take part in `run` of rank 0, which alone samples."""
+        self._compute(states, [forced_step(0, 0)] * len(states))
+
+    def _compute(self, states: NDArray[np.float32], steps: Sequence[SequenceStep]) -> None:
         self.program.value(self._states, len(steps))[:] = states
         self._batch.fill(steps)
         self.program.run(self._batch.struct)
-        return list(self._batch.sampled(steps))
+
+
+def _aligned(floats: int) -> int:
+    return -(-floats // _FLOATS) * _FLOATS
 
 
 def rows_at_once(vocab: int) -> int:

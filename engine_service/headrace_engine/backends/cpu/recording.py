@@ -9,6 +9,8 @@ from typing import Any
 from headrace_engine.backends.cpu.adapters import CpuAdapters
 from headrace_engine.backends.cpu.offsets import plan_offsets
 from headrace_engine.backends.cpu.ops import RecordingOps
+from headrace_engine.backends.cpu.parallel.ops import RankOps
+from headrace_engine.backends.cpu.parallel.share import CpuShare
 from headrace_engine.backends.cpu.weights.rows import padded_head_dim
 from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.models.decoder import Decoder
@@ -43,19 +45,27 @@ def record_program(
     kv: Kv,
     activations: Activations,
     adapters: CpuAdapters | None = None,
+    share: CpuShare | None = None,
 ) -> Recorded:
     """Record the step of a decoder for the plan's largest batch.
 
     Args:
         weights: packed matrices, and float32 vectors, by canonical name.
         adapters: None: the plan has no room for any.
+        share: what this rank holds; None: there is one.
     """
     padded = replace(spec, head_dim=padded_head_dim(spec), attention_scale=spec.score_scale)
-    ops = RecordingOps(padded, spec.head_dim / padded.head_dim, positions, activations, adapters)
+    filled = spec.head_dim / padded.head_dim
+    if share is None:
+        ops = RecordingOps(padded, filled, positions, activations, adapters)
+    else:
+        ops = RankOps(padded, filled, positions, activations, share)
     logits = Decoder[Any, None](padded, ops, weights, adapts=adapters is not None).forward(Batch((), (), ()))
+    logits = ops.whole(logits, spec.vocab_size)
     ops.sample(logits)
     counts = {Rows.TOKENS: plan.max_prefill_tokens, Rows.LOGITS: plan.max_rows}
     offsets, floats = plan_offsets(ops.recorded, counts)
+    held = spec if share is None else share.heads(spec)
     program = Program(
         cpu,
         Shape(
@@ -65,13 +75,15 @@ def record_program(
             max_logits=plan.max_rows,
             max_positions=positions.length,
             layers=spec.num_layers,
-            heads=spec.num_heads,
-            kv_heads=spec.num_kv_heads,
+            heads=held.num_heads,
+            kv_heads=held.num_kv_heads,
             head_dim=padded.head_dim,
             block_size=plan.block_size,
             kv=kv,
             vocab=spec.vocab_size,
             adapters=plan.lora_max_num,
+            rank=0 if share is None else share.rank,
+            ranks=plan.tensor_parallel,
         ),
     )
     for op in ops.recorded:

@@ -66,7 +66,7 @@ class CpuRunner(ModelRunner[LoadedModel]):
         files = self._plan.logits_processors
         processes = self._processes = python_processes(files, self._processes)
         self.idle_processors = idle_device_sources(files, "the cpu backend")
-        self._model = load_model(self._plan, progress, processes)
+        self._model = self._load_model(progress, processes)
         if self._plan.draft is not None:
             self._draft = CpuRunner(self._plan.of_draft(self._plan.draft))
             self._draft._model = load_model(self._draft._plan, progress, beside=self._model)
@@ -133,10 +133,16 @@ class CpuRunner(ModelRunner[LoadedModel]):
         models = [self._loaded, *([] if self._draft is None else [self._draft._loaded])]
         weights = sum(model.weight_bytes for model in models)
         workspace = sum(model.workspace_bytes for model in models)
-        total, block_bytes = memory_limit(), sum(model.program.block_bytes for model in models)
+        # Ranks share the memory of their host.
+        total = memory_limit() // self._plan.tensor_parallel
+        block_bytes = sum(model.program.block_bytes for model in models)
         free = total - workspace - weights
         host = host_bytes(self._plan, self._loaded.program.block_bytes, free)
         return PoolBudget(MemoryBudget(total, weights, workspace, free - host, host), block_bytes, host, None)
+
+    def _load_model(self, progress: Progress, processes: Mapping[str, Process]) -> LoadedModel:
+        """Load what this runner computes."""
+        return load_model(self._plan, progress, processes)
 
     def _run(self, batch: CpuBatch, steps: Sequence[SequenceStep]) -> Iterable[Sampled]:
         batch.fill(steps)
@@ -162,7 +168,7 @@ class CpuRunner(ModelRunner[LoadedModel]):
         selected = program.value(recorded.selected, sum(step.sampling is not None for step in steps))
 
         def vectors(number: int, token_id: int) -> bytes:
-            embedding: bytes = model.embedding.row(token_id).tobytes()
+            embedding: bytes = model.embedding_row(token_id).tobytes()
             return embedding + bytes(selected[number].tobytes())
 
         def pool(first: int, last: int) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace_engine.config import RuntimeConfig, TensorParallelMode
+from headrace_engine.config import ComputeUnit, RuntimeConfig, Speculation, TensorParallelMode
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.models.files import ModelFiles
 
@@ -24,6 +24,12 @@ def check_ranks(config: RuntimeConfig) -> None:
     if config.adapters or config.lora_max_num:
         room = len(config.adapters) if config.lora_max_num is None else config.lora_max_num
         text = f"= {ranks}, and there is room for {room} adapters, which ranks do not share yet; allowed: 1"
+        raise InvalidArgument.unsupported(_FIELD, text)
+    if config.speculation is Speculation.DRAFT:
+        text = f"= {ranks}, and speculation is DRAFT: ranks do not share a draft model yet; allowed: 1"
+        raise InvalidArgument.unsupported(_FIELD, text)
+    if config.compute_unit is ComputeUnit.CPU_NUMA:
+        text = f"= {ranks}, and compute_unit is CPU_NUMA, which shares matrices by memory nodes already; allowed: 1"
         raise InvalidArgument.unsupported(_FIELD, text)
     if config.device_list and len(config.device_list) != ranks:
         text = f"= {list(config.device_list)}, but tensor_parallel is {ranks}: name a device for each rank, or none"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_engine.config import Adapter, RuntimeConfig, TensorParallelMode
+from headrace_engine.config import Adapter, ComputeUnit, RuntimeConfig, Speculation, TensorParallelMode
 from headrace_engine.engine.config.parallel_fields import check_shares
 from headrace_engine.engine.config.runtime import check_config
 from headrace_engine.errors import InvalidArgument
@@ -29,6 +29,17 @@ def refusal(backend: str = "torch", **fields: Any) -> tuple[str, str]:
             "config.tensor_parallel = 2, and there is room for 1 adapters, which ranks do not share yet; allowed: 1",
         ),
         (
+            {"speculation": Speculation.DRAFT, "draft_model": "d"},
+            "NOT_SUPPORTED",
+            "config.tensor_parallel = 2, and speculation is DRAFT: ranks do not share a draft model yet; allowed: 1",
+        ),
+        (
+            {"compute_unit": ComputeUnit.CPU_NUMA},
+            "NOT_SUPPORTED",
+            "config.tensor_parallel = 2, and compute_unit is CPU_NUMA, which shares matrices by memory nodes already; "
+            "allowed: 1",
+        ),
+        (
             {"device_list": (0, 1, 2)},
             "INVALID_FIELD",
             "config.device_list = [0, 1, 2], but tensor_parallel is 2: name a device for each rank, or none",
@@ -41,7 +52,7 @@ def refusal(backend: str = "torch", **fields: Any) -> tuple[str, str]:
     ],
 )
 def test_fields_that_do_not_go_with_ranks_are_refused(fields: dict[str, Any], reason: str, text: str) -> None:
-    assert refusal(tensor_parallel=2, **fields) == (reason, text)
+    assert refusal("cpu", tensor_parallel=2, **fields) == (reason, text)
 
 
 def test_a_mode_needs_ranks() -> None:
@@ -49,10 +60,15 @@ def test_a_mode_needs_ranks() -> None:
     assert refusal(tensor_parallel_mode=TensorParallelMode.REDUCED) == ("INVALID_FIELD", text)
 
 
-@pytest.mark.parametrize("backend", ["cpu", "cuda"])
-def test_other_backends_have_no_ranks(backend: str) -> None:
-    text = f"tensor_parallel = 2 is not supported by the {backend} backend; allowed: 1"
-    assert refusal(backend, tensor_parallel=2) == ("NOT_SUPPORTED", text)
+def test_cuda_has_no_ranks() -> None:
+    text = "tensor_parallel = 2 is not supported by the cuda backend; allowed: 1"
+    assert refusal("cuda", tensor_parallel=2) == ("NOT_SUPPORTED", text)
+
+
+def test_ranks_of_the_cpu_backend_are_exact() -> None:
+    text = "tensor_parallel_mode = REDUCED is not supported by the cpu backend; allowed: EXACT"
+    fields = {"tensor_parallel": 2, "tensor_parallel_mode": TensorParallelMode.REDUCED}
+    assert refusal("cpu", **fields) == ("NOT_SUPPORTED", text)
 
 
 def test_ranks_must_divide_the_kv_heads(tmp_path: Path) -> None:

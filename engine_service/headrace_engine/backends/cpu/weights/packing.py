@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -12,11 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace_engine.backends.cpu.parallel.share import CpuShare
 from headrace_engine.backends.cpu.weights.arena import Arena, aligned
-from headrace_engine.backends.cpu.weights.rows import TensorRows, orders_of
+from headrace_engine.backends.cpu.weights.rows import Orders, TensorRows, orders_of
 from headrace_engine.backends.cpu.weights.storage import (
     Storage,
     block_rows,
+    chosen_rows,
     float_rows,
     joined,
     quantized_rows,
@@ -25,7 +28,7 @@ from headrace_engine.core.runner import Progress
 from headrace_engine.model_types import ModelPhase
 from headrace_engine.models.files import ModelFiles, TensorInfo
 from headrace_engine.models.spec import DecoderSpec
-from headrace_engine.native import Cpu, Matrix, MatrixRows
+from headrace_engine.native import Cpu, Format, Matrix, MatrixRows, Memory, PackedMatrix
 
 _VALUES_AT_ONCE = 2**21
 """Number of values unpacked at a time: intermediate arrays fit in a cache."""
@@ -62,13 +65,17 @@ class Packer:
         files: the model.
         spec: its decoder.
         storage: storage of matrices.
+        share: what this rank holds of them; None: there is one.
     """
 
-    def __init__(self, cpu: Cpu, files: ModelFiles, spec: DecoderSpec, storage: Storage) -> None:
+    def __init__(
+        self, cpu: Cpu, files: ModelFiles, spec: DecoderSpec, storage: Storage, share: CpuShare | None = None
+    ) -> None:
         self._cpu = cpu
         self._files = files
         self._spec = spec
         self._storage = storage
+        self.share = share
 
     def capacity(self) -> int:
         """Return the maximum bytes of all matrices on each memory node."""
@@ -93,7 +100,7 @@ class Packer:
         with ThreadPoolExecutor(self._cpu.threads, thread_name_prefix="headrace-unpack") as threads:
             for info in self._infos():
                 if len(info.shape) == 2:
-                    self._pack_one(arena, info.name, self._open(info), threads)
+                    self._pack_one(arena, info, threads)
                 done += info.stored.nbytes
                 progress(ModelPhase.LOADING, done, self._files.weight_bytes)
 
@@ -106,29 +113,60 @@ class Packer:
         found = [info for info in self._infos() if len(info.shape) == 1]
         return {info.name: self._open(info).floats(0, 1)[0] + np.float32(info.shift) for info in found}
 
+    def row(self, name: str, number: int, matrix: Matrix) -> NDArray[np.float32]:
+        """Return a row of a matrix, which another rank may hold.
+
+        Args:
+            matrix: storage of this rank's rows.
+
+        Raises:
+            BadModel: a file has changed since it was opened.
+        """
+        native, one = self._cpu.native, replace(matrix, outputs=1)
+        tensor = TensorRows(self._files.tensors[name], Orders(rows=np.array([number])))
+        with closing(Memory(native, one.packed_bytes(native))) as memory:
+            packed = PackedMatrix(native, one, memory)
+            packed.pack(self._cpu, self._part(name, tensor)(0, 1))
+            return packed.row(0)
+
     def _infos(self) -> list[TensorInfo]:
         """Return all tensors in the order of the files."""
         return sorted(self._files.tensors.values(), key=lambda info: (info.stored.file, info.stored.offset))
 
     def _open(self, info: TensorInfo) -> TensorRows:
-        return TensorRows(info, orders_of(info, self._spec))
+        return TensorRows(
+            info, orders_of(info, self._spec) if self.share is None else self.share.orders(info, self._spec)
+        )
 
-    def _pack_one(self, arena: Arena, name: str, tensor: TensorRows, threads: ThreadPoolExecutor) -> None:
-        kind = self._storage.quantizes(name)
+    def _pack_one(self, arena: Arena, info: TensorInfo, threads: ThreadPoolExecutor) -> None:
+        name, kind = info.name, self._storage.quantizes(info.name)
         if kind is not None:
-            part: Part = partial(quantized_rows, tensor, kind, self._storage.group)
-            matrix, rows = joined(
-                tensor, kind, self._storage.group, [rows for _, rows in row_parts(tensor, part, threads)]
-            )
+            matrix, rows = self._quantized(info, kind, threads)
             arena.add(name, matrix).pack(self._cpu, rows)
             return
-        if self._storage.takes_blocks(name, tensor):
-            part = partial(block_rows, tensor)
-        else:
-            part = partial(float_rows, tensor, self._storage.numbers(name))
+        tensor = self._open(info)
         packed = arena.add(name, self._storage.largest(name, tensor))
-        for first, rows in row_parts(tensor, part, threads):
+        for first, rows in row_parts(tensor, self._part(name, tensor), threads):
             packed.pack(self._cpu, rows, first)
+
+    def _quantized(self, info: TensorInfo, kind: Format, threads: ThreadPoolExecutor) -> tuple[Matrix, MatrixRows]:
+        """Quantize all rows, from which the type of scales follows, and return those that this rank holds."""
+        tensor = TensorRows(info, orders_of(info, self._spec))
+        found = [rows for _, rows in row_parts(tensor, self._part(info.name, tensor), threads)]
+        matrix, rows = joined(tensor, kind, self._storage.group, found)
+        held = None if self.share is None else self.share.rows(info, tensor.outputs)
+        if held is None:
+            return matrix, rows
+        return replace(matrix, outputs=len(held)), chosen_rows(rows, held)
+
+    def _part(self, name: str, tensor: TensorRows) -> Part:
+        """Return what reads rows of a matrix in its storage."""
+        kind = self._storage.quantizes(name)
+        if kind is not None:
+            return partial(quantized_rows, tensor, kind, self._storage.group)
+        if self._storage.takes_blocks(name, tensor):
+            return partial(block_rows, tensor)
+        return partial(float_rows, tensor, self._storage.numbers(name))
 
 
 def row_parts(tensor: TensorRows, part: Part, threads: ThreadPoolExecutor) -> Iterator[tuple[int, MatrixRows]]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from headrace_engine.backends.cpu.weights.blocks import BlockType, QuantizedRows, block_type
 from headrace_engine.backends.cpu.weights.numbers import to_bfloat16, to_float16
 from headrace_engine.backends.cpu.weights.quantize import quantized, quantized_matrix, scale_type
-from headrace_engine.backends.cpu.weights.rows import TensorRows
+from headrace_engine.backends.cpu.weights.rows import Order, TensorRows
 from headrace_engine.config import ComputeDtype, WeightQuant
 from headrace_engine.models.files import BEYOND_FLOAT16, NOT_FINITE
 from headrace_engine.native import Dtype, Format, Matrix, MatrixRows
@@ -127,6 +127,19 @@ def all_rows(parts: Sequence[MatrixRows]) -> MatrixRows:
         return parts[0]
     scales, offsets = (_stacked([getattr(part, name) for part in parts]) for name in ("scales", "offsets"))
     return MatrixRows(np.concatenate([part.numbers for part in parts]), scales, offsets)
+
+
+def chosen_rows(rows: MatrixRows, order: Order) -> MatrixRows:
+    """Return rows of codes in an order; −1: a row of zeros."""
+    return MatrixRows(rows.numbers[order], _chosen(rows.scales, order), _chosen(rows.offsets, order))
+
+
+def _chosen(part: NDArray[np.float32] | None, order: Order) -> NDArray[np.float32] | None:
+    if part is None:
+        return None
+    found = part[order]
+    found[order < 0] = 0
+    return found
 
 
 def _stacked(parts: Sequence[NDArray[np.float32] | None]) -> NDArray[np.float32] | None:

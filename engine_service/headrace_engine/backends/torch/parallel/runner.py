@@ -109,15 +109,15 @@ class TorchRank(TorchRunner, RankRunner):
         self._rank = rank
         self._store: Store | None = None
 
-    def meet(self) -> int:
-        """See RankRunner."""
+    def meet(self) -> str:
+        """See RankRunner. The place is a port."""
         self._store = open_store(self._plan.tensor_parallel)
-        return int(self._store.port)
+        return str(self._store.port)
 
-    def join(self, port: int) -> None:
-        """See RankRunner."""
+    def join(self, place: str) -> None:
+        """See RankRunner. Returns when all have joined."""
         size = self._plan.tensor_parallel
-        store = self._store or find_store(port, size)
+        store = self._store or find_store(int(place), size)
         model = self._share
         model.groups.append(Group(self._rank, size, store, model.device))
 

@@ -1,0 +1,140 @@
+"""Ranks that share a model on the cpu backend: they compute the bits of one device, in every storage of weights."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headrace_engine.backends.cpu import make_rank, make_runner
+from headrace_engine.backends.cpu.parallel.share import CpuShare
+from headrace_engine.config import ActivationQuant, ComputeDtype, KvCacheMode, WeightQuant
+from headrace_engine.core.runner import BlockCopies, Sampled, SequenceStep
+from headrace_engine.errors import Internal
+from support.backends.rank_cases import MODELS, REPORTING, steps_of
+from support.backends.ranks import Ranks
+from support.backends.runners import plan_for, ready
+from support.backends.torch_sequences import random_ids
+from support.models.tiny_models import make_tiny_family, make_tiny_gguf, make_tiny_llama
+
+INT8 = {"weight_quant": WeightQuant.INT8}
+INT4 = {"weight_quant": WeightQuant.INT4, "weight_quant_group_size": 32}
+BYTES = {"activation_quant": ActivationQuant.INT8}
+STORAGES: dict[str, dict[str, Any]] = {
+    "bfloat16": {"dtype": ComputeDtype.BFLOAT16},
+    "float16": {"dtype": ComputeDtype.FLOAT16},
+    "int8": INT8,
+    "int4": INT4,
+    "int8, bytes": {**INT8, **BYTES},
+    "int4, bytes": {**INT4, **BYTES},
+    "keys in int8": {"kv_cache_mode": KvCacheMode.INT8},
+    "keys in uint4": {"kv_cache_mode": KvCacheMode.UINT4},
+}
+MIXTURE = {"name": "qwen2 moe", "moe_intermediate_size": 64, "shared_expert_intermediate_size": 128}
+
+
+def one_device(path: Path, steps: list[list[SequenceStep]], **changes: Any) -> list[list[Sampled]]:
+    runner = ready(make_runner(plan_for(path, **changes)))
+    found = [runner.run(step) for step in steps]
+    runner.close()
+    return found
+
+
+def on_ranks(path: Path, steps: list[list[SequenceStep]], count: int, **changes: Any) -> list[list[Sampled]]:
+    with Ranks(plan_for(path, tensor_parallel=count, **changes), make_rank) as ranks:
+        return [ranks.run(step) for step in steps]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_two_ranks_compute_the_bits_of_one_device(name: str, tmp_path: Path, memory: Any) -> None:
+    make, settings = MODELS[name]
+    path = make(tmp_path / "model", **settings)
+    steps = steps_of(random_ids(46, 1))
+    assert on_ranks(path, steps, 2) == one_device(path, steps)
+
+
+@pytest.mark.parametrize("name", STORAGES)
+def test_every_storage_has_the_bits_of_one_device(name: str, tiny_llama: Path, memory: Any) -> None:
+    steps, storage = steps_of(random_ids(46, 2)), STORAGES[name]
+    assert on_ranks(tiny_llama, steps, 2, **storage) == one_device(tiny_llama, steps, **storage)
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "int8", "int4", "int4, bytes"])
+def test_experts_have_the_bits_of_one_device(name: str, tmp_path: Path, memory: Any) -> None:
+    path = make_tiny_family(tmp_path / "model", **MIXTURE)
+    steps, storage = steps_of(random_ids(46, 3)), STORAGES[name]
+    assert on_ranks(path, steps, 2, **storage) == one_device(path, steps, **storage)
+
+
+@pytest.mark.parametrize("quant", ["Q8_0", "Q4_1", "Q4_0"])
+def test_four_ranks_share_blocks_of_a_gguf(quant: str, tmp_path: Path, memory: Any) -> None:
+    """Its heads are interleaved, and all ranks but the first hold part of one of its tiles."""
+    source = make_tiny_llama(tmp_path / "source", num_attention_heads=8, num_key_value_heads=4, intermediate_size=256)
+    path = make_tiny_gguf(tmp_path / "model.gguf", source, quant)
+    steps = steps_of(random_ids(46, 4))
+    assert on_ranks(path, steps, 4) == one_device(path, steps)
+
+
+def test_several_threads_of_each_rank_compute_the_same(tiny_llama: Path, memory: Any) -> None:
+    steps = steps_of(random_ids(46, 5))
+    assert on_ranks(tiny_llama, steps, 2, num_threads=2) == one_device(tiny_llama, steps, num_threads=3)
+
+
+def test_copied_blocks_hold_the_heads_of_all_ranks(tiny_llama: Path, memory: Any) -> None:
+    """A prompt's block goes to the host tier and comes back elsewhere: the next token is the same."""
+    ids = random_ids(17, 6)
+    with Ranks(plan_for(tiny_llama, tensor_parallel=2, num_blocks=64, num_host_blocks=4), make_rank) as ranks:
+        ranks.run([SequenceStep(ids[:16], 0, (0,))])
+        (expected,) = ranks.run([SequenceStep(ids[16:], 16, (0, 1), REPORTING)])
+        out, back = BlockCopies(to_host=[(0, 3)]), BlockCopies(to_pool=[(3, 9)])
+        for copies in (out, back):
+            ranks.all(lambda rank, copies=copies: rank.copy_blocks(copies))  # type: ignore[misc]
+        ranks.run([SequenceStep([5] * 16, 0, (0,))])
+        assert ranks.run([SequenceStep(ids[16:], 16, (9, 10), REPORTING)]) == [expected]
+
+
+def test_each_rank_holds_its_share(tmp_path: Path, memory: Any) -> None:
+    """Half of all matrices and heads, where tiles divide them; norms and the tables of positions whole."""
+    path = make_tiny_llama(tmp_path / "model", hidden_size=128, intermediate_size=256, vocab_size=512)
+    whole = ready(make_runner(plan_for(path, max_batch=4)))
+    with Ranks(plan_for(path, max_batch=4, tensor_parallel=2), make_rank) as ranks:
+        one = whole.size()
+        for sizes in ranks.sizes:
+            assert one.weight_bytes // 2 < sizes.weight_bytes < one.weight_bytes * 0.6
+            assert (sizes.num_blocks, sizes.kv_bytes) == (one.num_blocks, one.kv_bytes // 2)
+    whole.close()
+
+
+def test_a_step_ends_where_a_rank_does_not_come(tiny_llama: Path, memory: Any) -> None:
+    """The runner is told so by another thread; steps after it fail at once."""
+    steps = steps_of(random_ids(46, 7))
+    with Ranks(plan_for(tiny_llama, tensor_parallel=2), make_rank) as ranks:
+        ranks.run(steps[0])
+        first, errors = ranks.runners[0], []
+
+        def run() -> None:
+            with pytest.raises(Internal, match="another rank of the model is gone") as error:
+                first.run(steps[1])
+            errors.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        first.leave()
+        thread.join()
+        assert errors
+        with pytest.raises(Internal, match="another rank of the model is gone"):
+            ranks.runners[1].follow(steps[1])
+
+
+def test_a_rank_without_the_others_file_says_so(tiny_llama: Path, memory: Any) -> None:
+    with Ranks(plan_for(tiny_llama, tensor_parallel=2), make_rank) as ranks:
+        with pytest.raises(Internal, match="rank 1 of the model cannot open /nowhere: No such file or directory"):
+            ranks.runners[1].join("/nowhere")
+
+
+@pytest.mark.parametrize(
+    ("total", "ranks", "width"), [(256, 2, 128), (192, 2, 128), (96, 2, 48), (768, 4, 192), (5, 2, 3)]
+)
+def test_parts_are_cut_by_tiles_where_they_are_wide(total: int, ranks: int, width: int) -> None:
+    assert CpuShare(0, ranks).width(total) == width
