@@ -126,7 +126,7 @@ gpu-bench:  ## measure more of a CUDA card, eight minutes a part; PART="weights 
 gpu-check:  ## test and measure the kernels on a CUDA card, with only torch, cupy, numpy, transformers and pytest; goes on where it was cut off; STEPS="…" chooses; writes OUT
 	@PYTHONPATH=proto:engine_service:tests $(PYTHON) -m bench.gpu.check $(if $(OUT),--out "$(OUT)") $(STEPS)
 
-check: $(VENV)/.tests  ## lint, formats, types, import rules, names, pages, the wire contract
+check: $(VENV)/.tests  ## lint, formats, types, import rules, the wire contract, and tests of names, pages and the whole
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy proto/headrace_proto proto/fieldgen client/headrace gateway/headrace_gateway engine_service/headrace_engine csrc/*.py deploy/*.py deploy/reference bench
@@ -134,7 +134,7 @@ check: $(VENV)/.tests  ## lint, formats, types, import rules, names, pages, the 
 	$(BIN)/hadolint deploy/*.Dockerfile
 	cd proto && ../$(BIN)/buf lint && ../$(BIN)/buf format --diff --exit-code && ../$(BIN)/buf breaking --against baseline.binpb
 	$(if $(FORMATTED),$(BIN)/clang-format --dry-run -Werror $(FORMATTED))
-	$(PYTEST) tests/unit/test_names.py tests/unit/test_architecture.py tests/unit/test_pages.py tests/unit/test_environment_page.py
+	$(PYTEST) tests/unit/test_*.py
 
 format:  ## format everything in place
 	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
