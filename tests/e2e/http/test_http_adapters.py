@@ -26,8 +26,8 @@ def files(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pat
 
 
 @pytest.fixture(scope="module")
-def adapted(shared_engine: Server, tiny: Path, files: dict[str, Path]) -> Iterator[str]:
-    """A model with an adapter."""
+def adapted(shared_engine: Server, shared_gateway: HttpGateway, tiny: Path, files: dict[str, Path]) -> Iterator[str]:
+    """A model with an adapter, which the gateway has found."""
     with Client(shared_engine.address) as client:
         client.install_model(
             "adapted",
@@ -38,6 +38,15 @@ def adapted(shared_engine: Server, tiny: Path, files: dict[str, Path]) -> Iterat
             num_threads=1,
         )
         client.start_model("adapted")
+        with openai.OpenAI(base_url=shared_gateway.url, api_key="none", max_retries=0, timeout=LIMIT) as caller:
+
+            def found() -> bool:
+                try:
+                    return bool(complete(caller, "sql"))
+                except openai.NotFoundError:
+                    return False
+
+            wait_until(found, "the gateway does not find the adapter")
         yield "adapted"
         client.stop_model("adapted")
         client.release_model("adapted")
