@@ -52,7 +52,7 @@ while."""
 @pytest.fixture
 def servers(tmp_path: Path) -> Iterator[list[Server]]:
     """An engine with a running model, and a gateway."""
-    with engine_server("e1") as engine, gateway_server({"e1": engine.address}) as gateway:
+    with engine_server("e1", "--no-hub") as engine, gateway_server({"e1": engine.address}) as gateway:
         gateway.wait_event("engine_reached")
         with Client(engine.address) as client:
             client.install_model("tiny", path=str(make_tiny_llama(tmp_path / "tiny")), max_batch=4, num_threads=1)
@@ -86,7 +86,10 @@ async def fuzz(servers: list[Server], count: int, seed: int) -> Counter[tuple[st
             method = choose.choice(METHODS)
             verbs = method.containing_service.name == "ModelService"  # None that takes the model away.
             data = (other if verbs else served).data(method.input_type)
-            code = await outcome(choose.choice(channels), method, data)
+            channel = choose.choice(channels)
+            code = await outcome(channel, method, data)
+            if code == "UNAVAILABLE" and channel is not channels[0]:
+                continue  # A gateway says so of an engine that has not answered its polls for some seconds.
             found[method.name, code] += 1
             try:
                 GetMessageClass(method.input_type).FromString(data)
