@@ -51,7 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given[:1] == ["doctor"]:
-        return doctor(given[1:])
+        try:
+            return doctor(given[1:])
+        except KeyboardInterrupt:
+            return INTERRUPTED
     options = _parse(given)
     show_everything()
     if importlib.util.find_spec("rich") is None:
