@@ -8,6 +8,7 @@ from itertools import accumulate, chain, cycle
 from typing import Any, Protocol
 
 import torch
+from headrace_proto.pure.faults import is_fault
 from torch import Tensor
 
 from headrace_engine.backends.cuda.device.flash import PromptBatch
@@ -113,7 +114,9 @@ def _wrapper() -> Any:
     asked = f'= "{FLASHINFER}" in the environment'
     try:
         from flashinfer import BatchPrefillWithPagedKVCacheWrapper as Wrapper
-    except Exception as error:  # Its import loads libraries, and may build some.
+    except BaseException as error:  # Its import loads libraries, and may build some.
+        if not is_fault(error):
+            raise
         text = f"{asked}, but flashinfer cannot be imported ({error}): pip install headrace-engine[flashinfer]"
         raise InvalidArgument.field(ATTENTION_VARIABLE, text) from error
     for method in ("plan", "run"):
