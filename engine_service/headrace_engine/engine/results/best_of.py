@@ -17,6 +17,9 @@ from headrace_engine.result_types import FinishReason, GenerateStatus
 _CUT_SHORT = frozenset({FinishReason.STOPPED, FinishReason.DEADLINE})
 """Finish reasons that are neither failures nor caused by the generated text."""
 
+_ELSEWHERE = frozenset({FinishReason.DRAINED, FinishReason.ENGINE_LOST})
+"""Finish reasons upon which another engine computes all candidates anew; the best of those need not begin alike."""
+
 
 class BestOf:
     """Ranks candidates once all of them have ended, and moves the best into the sequences that readers see.
@@ -108,6 +111,9 @@ def _show(shown: Sequence, candidate: Sequence, now: float) -> None:
     """Make a candidate visible to readers, from their positions on. For them it ends now."""
     log, end = shown.log, candidate.log.end
     assert end is not None, "a candidate is shown after its end"
+    if end.finish_reason in _ELSEWHERE:
+        shown.finish(end.finish_reason, now, end.error)
+        return
     given = log.first_position
     if len(candidate.log) < given or candidate.log.checksum_before(given) != log.checksum:
         text = f"the best candidate does not begin with the {given} tokens that another engine delivered"

@@ -191,6 +191,17 @@ async def test_candidates_go_on_in_another_core(rig: Rig) -> None:
     assert await ids_of(rig, accepted.handle, 0) == [10, 11]
 
 
+@pytest.mark.parametrize("reason", [FinishReason.DRAINED, FinishReason.ENGINE_LOST])
+async def test_nothing_of_candidates_that_go_elsewhere_is_shown(rig: Rig, reason: FinishReason) -> None:
+    core = await rig.run()
+    accepted, keys = await begun(rig, TWO_OF_THREE)
+    core.step(dict.fromkeys(keys, 9), logprobs=[-1.0, -2.0, -3.0])
+    core.step(ended=dict.fromkeys(keys, reason))
+    view, _ = await rig.engine.get_request(handle=accepted.handle)
+    assert [(one.end.finish_reason, one.end.position) for one in view.sequences if one.end] == [(reason, 0)] * 2
+    assert [await ids_of(rig, accepted.handle, index) for index in range(2)] == [[], []]
+
+
 async def test_room_is_reserved_for_all_and_kept_for_the_best(rig: Rig) -> None:
     core = await rig.run(max_result_bytes=4 * log_bytes(4))
     accepted, keys = await begun(rig, TWO_OF_THREE)
