@@ -38,7 +38,6 @@ _DEEPSEEK3 = (
 _GPT2_WORDS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _FALCON = (r"[\p{P}$+<=>^~|`]+", _GPT2_WORDS, "[0-9]+", "[0-9][0-9][0-9]")
 _SEED_CODER = _CONTRACTION + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+"
-_TINY_AYA = (r"\d{1,3}(?=(?:\d{3})*\b)", _GPT4O)
 _LETTERS = (
     "A-Za-z\xb5\xc0-\xd6\xd8-\xf6\xf8-\u01ba\u01bc-\u01bf\u01c4-\u0293\u0295-\u02af\u0370-\u0373\u0376\u0377"
     "\u037b-\u037d\u037f\u0386\u0388-\u038a\u038c\u038e-\u03a1\u03a3-\u03f5\u03f7-\u0481\u048a-\u052f"
@@ -54,7 +53,7 @@ _LETTERS = (
 """Those with an upper and a lower case, as DeepSeek LLM lists them."""
 _CHINESE_KOREAN = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
 _DEEPSEEK_SIGNS = "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+"
-_DEEPSEEK_LLM = (r"[\r\n]", rf"\s?[{_LETTERS}]+", _DEEPSEEK_SIGNS, r"\s+$", _CHINESE_KOREAN, r"\p{N}")
+_DEEPSEEK_LLM = (r"[\r\n]", rf"\s?[{_LETTERS}]+", _DEEPSEEK_SIGNS, r"(?<!\s)\s++$", _CHINESE_KOREAN, r"\p{N}")
 _DEEPSEEK_CODER = (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _CHINESE_KOREAN, r"\p{N}")
 
 
@@ -96,7 +95,6 @@ SPLITTINGS: Mapping[str, Splitting] = {
     **dict.fromkeys(("gpt-4o", "llama4", "kanana2"), Splitting((_GPT4O,))),
     "qwen35": Splitting((_QWEN35,)),
     "tekken": Splitting((_TEKKEN,), takes_whole=True, adds_bos=True),
-    "tiny_aya": Splitting(_TINY_AYA),
     "seed-coder": Splitting((_SEED_CODER,)),
     "deepseek-llm": Splitting(_DEEPSEEK_LLM),
     "deepseek-coder": Splitting(_DEEPSEEK_CODER),
