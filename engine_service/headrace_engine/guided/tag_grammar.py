@@ -63,7 +63,7 @@ class _Grammar:
             case JsonSchema():
                 return f"{self._rules.json(one.json_schema)} {self._end(ends)}"
             case Regex():
-                return f"{self._rules.expression(one.pattern)} {self._end(ends)}"
+                return self._expression(one.pattern, ends)
             case Sequence():
                 return self._sequence(one, ends, depth)
             case Or():
@@ -83,6 +83,13 @@ class _Grammar:
         if ends is None:
             raise _endless("any_text")
         return self._rules.rule(" | ".join(map(self._rules.upto, ends))) if ends else self._rules.any()
+
+    def _expression(self, pattern: str, ends: Ends) -> str:
+        """Return text that matches an expression, with its end: it holds no mark that ends it."""
+        text = self._rules.expression(pattern)
+        if ends is None:
+            self._rules.warn([f'structural_tag: "{pattern[:64]}" takes all that it matches, whatever follows it'])
+        return self._rules.rule(" | ".join(self._rules.upto(end, text) for end in ends)) if ends else text
 
     def _one_of(self, parts: list[str], name: str) -> str:
         if not parts:
@@ -123,6 +130,7 @@ class _Grammar:
     def _triggered(self, one: TriggeredTags, ends: Ends, depth: int) -> str:
         if ends is None:
             raise _endless("triggered_tags")
+        _check_ends(one, ends, self._rules)
         openings = openings_of(one, self._rules, lambda tag: self._after(tag, None, depth))
         text = self._text(ends) if ends else self._rules.free()
         found = _Found(self._rules, openings, text, self._end(ends), free=not ends)
@@ -176,6 +184,15 @@ class _Found:
         special = self._rules.special_but({one.trigger for one in self._openings})
         found = [f"{special} {self._rules.free()}"] if special else []
         return found + [f"{one.mark} {self._rules.but(one.other)}" for one in self._openings if one.other]
+
+
+def _check_ends(form: TriggeredTags, ends: tuple[str, ...], rules: Rules) -> None:
+    """Refuse an end that a trigger is part of, or the other way round: only one of them could ever come."""
+    for end in ends:
+        (text, token_id), *_ = rules.parts(end)
+        for trigger in form.triggers if token_id is None else ():
+            if text in trigger or trigger in text:
+                raise refused(f'structural_tag: trigger "{trigger[:64]}" and the end "{end[:64]}" contain each other')
 
 
 def _endless(name: str) -> InvalidArgument:

@@ -184,6 +184,12 @@ NESTED = form("or", elements=[form("regex", pattern="a/b\\/[0-9]+"), tag("(", fo
         (triggered(["A"], TAGS, stop_after_first=True), "First A1L1A.", False),
         (tag("<", form("json_schema", json_schema=PAIR), ""), '<{"arg1": "", "arg2": 0}', True),
         (tag("<", form("any_text"), ""), "<any", True),
+        (tag("<f>", form("regex", pattern=".*"), "</f>"), "<f>abc</f>", True),
+        (tag("<f>", form("regex", pattern=".*"), "</f>"), "<f>a</f>b</f>", False),
+        (tag("<f>", form("regex", pattern="[^>]*"), ["</f>", "!"]), "<f>a b!", True),
+        (tag("<f>", form("regex", pattern="[0-9]+"), "</f>"), "<f></f>", False),
+        (tag("<f>", form("regex", pattern=""), "</f>"), "<f></f>", True),
+        (form("sequence", elements=[form("regex", pattern="[0-9]+"), tag("a", "b", "c")]), "17abc", True),
     ],
 )
 def test_parts_follow_and_stand_within_each_other(wanted: Any, text: str, accepted: bool) -> None:
@@ -218,6 +224,8 @@ CALL = '{"arg1": "x", "arg2": 2}'
         (form("any_text"), "a<|start|>b<|end|>", True),
         (tag("<", form("any_text"), "<|end|>"), "<so<|end|>", True),
         (tag("<", form("any_text"), "<|end|>"), "<so<|start|><|end|>", False),
+        (tag("<", form("regex", pattern="[a-z]*"), "<|end|>"), "<so<|end|>", True),
+        (tag("<", triggered(["<f"], [tag("<f", "a", ">")]), "<|end|>"), "<so<fa><|end|>", True),
     ],
 )
 def test_marks_that_are_special_tokens_begin_tags(wanted: Any, text: str, accepted: bool) -> None:
@@ -259,6 +267,9 @@ def test_drawn_texts_satisfy_their_schemas() -> None:
         (form("sequence", elements=[]), "has no sequence.elements"),
         (form("sequence", elements=[form("any_text"), form("any_text")]), "has any_text before other parts"),
         (form("sequence", elements=[triggered(["A"], TAGS), form("any_text")]), "triggered_tags before other parts"),
+        (tag("(", triggered(["<"], [tag("<", "a", ">")]), "</("), 'trigger "<" and the end "</\\(" contain each other'),
+        (tag("(", triggered(["<f"], [tag("<f", "a", ">")]), "<"), 'trigger "<f" and the end "<" contain each other'),
+        (tag("(", form("regex", pattern="[a-"), ")"), "cannot be compiled"),
         (form("json_schema", json_schema=False), "allows nothing"),
         (form("regex", pattern="[a-"), "cannot be compiled"),
         (older(["a<|end|>"], ("a<|end|>", PAIR, "")), "special token after text"),

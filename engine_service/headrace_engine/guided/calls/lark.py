@@ -104,11 +104,15 @@ class Rules:
         """Return exactly this text, special tokens included."""
         return " ".join(map(_written, self.parts(text))) or '""'
 
-    def upto(self, mark: str) -> str:
-        """Return any text that ends with a mark, which is not in it before."""
+    def upto(self, mark: str, text: str = "") -> str:
+        """Return text that ends with a mark, which is not in it before.
+
+        Args:
+            text: what matches the text before the mark; "": any text.
+        """
         first, *rest = self.parts(mark)
-        begin = _written(first)
-        begin = self._named("lazy", rf"/(.|\n)*/ {begin}", "[lazy]") if first[1] is None else f"{self.free()} {begin}"
+        begin = f"{text or self.free()} {_written(first)}"
+        begin = self._named("lazy", begin, "[lazy]") if first[1] is None else begin
         return " ".join([begin, *map(_written, rest)])
 
     def json(self, schema: Any) -> str:
