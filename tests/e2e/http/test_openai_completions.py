@@ -72,6 +72,7 @@ def test_the_best_of_several_is_that_of_grpc(client: openai.OpenAI, grpc: Client
         ({"n": 3, "extra_body": {"use_beam_search": True}}, {"num_beams": 3, "n": 3}),
         ({"n": 2, "best_of": 4, "extra_body": {"use_beam_search": True}}, {"num_beams": 4, "n": 2}),
         ({"extra_body": {"num_beams": 3, "length_penalty": 0.5}}, {"num_beams": 3, "length_penalty": 0.5}),
+        ({"stop": ["e"], "extra_body": {"num_beams": 2}}, {"num_beams": 2, "stop_words": ["e"]}),
         ({"extra_body": {"use_beam_search": True}}, {"do_sample": False}),
     ],
 )
@@ -98,7 +99,6 @@ def test_beams_are_those_of_grpc(client: openai.OpenAI, grpc: Client, fields: An
         ({"best_of": 1, "n": 2}, "best_of"),
         ({"extra_body": {"use_beam_search": False, "num_beams": 2}}, "use_beam_search"),
         ({"extra_body": {"use_beam_search": True, "num_beams": 2}, "n": 3}, "n"),
-        ({"extra_body": {"num_beams": 2}, "stop": "x"}, "stop"),
     ],
 )
 def test_a_wrong_field_is_named(client: openai.OpenAI, fields: Any, field: str) -> None:
