@@ -158,7 +158,7 @@ class Handover:
 
     def _count(self) -> None:
         """Count the end of an engine. Raise EngineLostError if the request has seen too many."""
-        if self.drained and not self._failed:
+        if self.drained:
             self._drains += 1
         else:
             self._losses += 1
@@ -170,7 +170,7 @@ class Handover:
     @property
     def drained(self) -> bool:
         """Whether its engine ended the request because it shuts down."""
-        return any(feed.query(lambda reader: reader.drained) for feed in self._feeds)
+        return any(feed.query(lambda reader: reader.drained and not reader.failed) for feed in self._feeds)
 
     @property
     def _failed(self) -> bool:

@@ -8,7 +8,16 @@ from typing import Any
 
 import grpc
 import pytest
-from headrace import Client, EngineLostError, FinishReason, HeadraceError, InternalServerError, ResultQueue, RetryPolicy
+from headrace import (
+    Client,
+    EngineLostError,
+    FinishReason,
+    HeadraceError,
+    InternalServerError,
+    ResultQueue,
+    RetryPolicy,
+    UnavailableError,
+)
 from headrace._streaming.handover import MOST_DRAINS, MOST_LOSSES
 from headrace._streaming.reader import SequenceReader
 from headrace._streaming.session_driver import SessionDriver
@@ -142,6 +151,24 @@ def test_where_no_server_answers_a_drained_queue_ends_so(server: ScriptedServer,
         queue = client.start_request("smol", "Hi")[1]
         assert ids_of(queue) == IDS
         assert queue.finish_reason is FinishReason.DRAINED
+
+
+def test_where_no_server_answers_a_failed_engine_s_request_waits(server: ScriptedServer, clock: FakeClock) -> None:
+    unanswered = Failure(grpc.StatusCode.UNAVAILABLE, "no answer.")
+    server.expect("StartRequest", accepted(FIRST), unanswered, accepted(SECOND, handover=1))
+    end = ended(IDS[:3], record=failed_end(IDS[:3]))
+    server.expect("GeneratedElements", [tokens(IDS, 0, 3), end], when=lambda r: r.handle == FIRST)
+    server.expect("GeneratedElements", [tokens(IDS, 3), ended(IDS)], when=lambda r: r.handle == SECOND)
+    server.expect("ReleaseRequest", RELEASED)
+    with Client(server.address, clock=clock, retry=RetryPolicy(give_up_after=0)) as client:
+        queue = client.start_request("smol", "Hi")[1]
+        found: list[int] = []
+        with pytest.raises(UnavailableError, match="no answer"):
+            for elements in queue:
+                found += elements.ids_from_generate
+        for elements in queue:
+            found += elements.ids_from_generate
+        assert (found, queue.finish_reason) == (IDS, FinishReason.EOS)
 
 
 def test_where_no_engine_takes_over_a_lost_one_is_an_error(client: Client, server: ScriptedServer) -> None:
