@@ -106,8 +106,9 @@ def test_each_rank_holds_its_share(tmp_path: Path, memory: Any) -> None:
     whole.close()
 
 
-def test_a_step_ends_where_a_rank_does_not_come(tiny_llama: Path, memory: Any) -> None:
-    """The runner is told so by another thread; steps after it fail at once."""
+@pytest.mark.parametrize("end", ["leave", "interrupt"])
+def test_a_step_ends_where_a_rank_does_not_come(tiny_llama: Path, memory: Any, end: str) -> None:
+    """Another thread ends it, as the rank is gone, or as nobody wants the step; steps after it fail at once."""
     steps = steps_of(random_ids(46, 7))
     with Ranks(plan_for(tiny_llama, tensor_parallel=2), make_rank) as ranks:
         ranks.run(steps[0])
@@ -120,7 +121,7 @@ def test_a_step_ends_where_a_rank_does_not_come(tiny_llama: Path, memory: Any) -
 
         thread = threading.Thread(target=run)
         thread.start()
-        first.leave()
+        getattr(first, end)()
         thread.join()
         assert errors
         with pytest.raises(Internal, match="another rank of the model is gone"):

@@ -55,6 +55,10 @@ class CpuRank(CpuRunner, RankRunner):
         for program in model.programs:
             program.join(self._exchange)
 
+    def interrupt(self) -> None:
+        """See Runner. A rank that hangs would be waited for."""
+        self.leave()
+
     def leave(self) -> None:
         """See RankRunner."""
         if self._exchange is not None:
