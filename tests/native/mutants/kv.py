@@ -1,6 +1,6 @@
 """Faults of keys and values: where they are stored, in which codes, and how blocks are copied."""
 
-from native.mutants.mutant import LOST, RACE, WRONG, Mutant
+from native.mutants.mutant import RACE, WRONG, Mutant
 
 _APPEND, _COPY, _PLACES = (f"cuda/kv/{name}" for name in ("append_kv.cu", "copy_blocks.cu", "kv.h"))
 _TESTS = "device/test_device_kv.py::"
@@ -15,7 +15,7 @@ MUTANTS = (
         "static_cast<int32_t>(number * blocks.stride);",
         "writes blocks beyond 2 GiB elsewhere",
         f"{_TESTS}test_t3_blocks_may_lie_beyond_two_gigabytes",
-        LOST,
+        WRONG,
     ),
     Mutant(
         "block_offsets_of_32_bits_when_read",
@@ -24,7 +24,7 @@ MUTANTS = (
         "static_cast<int32_t>(number * blocks.stride);",
         "reads blocks beyond 2 GiB elsewhere",
         "device/test_device_attention.py::test_t3_blocks_may_lie_beyond_two_gigabytes",
-        LOST,
+        WRONG,
     ),
     Mutant(
         "copied_offsets_of_32_bits",
@@ -33,7 +33,7 @@ MUTANTS = (
         "static_cast<int32_t>(from_block * args.source_stride)",
         "copies another block than one beyond 2 GiB",
         f"{_TESTS}test_blocks_beyond_two_gigabytes_are_copied",
-        LOST,
+        WRONG,
     ),
     Mutant(
         "scales_among_the_values",

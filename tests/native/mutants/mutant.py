@@ -7,10 +7,8 @@ from pathlib import Path
 
 RACE = r"cusim: a race in block"
 CROOKED = r"cusim: .* is not aligned to \d+ bytes"
-LOST = r"^segmentation fault"
-"""The kernel read or wrote where nothing is."""
-WRONG = r"^E +(AssertionError|assert)"
-"""A test's own words."""
+WRONG = r"^E +(AssertionError|assert)|^(abort|segmentation fault)$"
+"""A test's own words, or the end of a process that read or wrote where it must not before the test could say so."""
 
 
 @dataclass(frozen=True)

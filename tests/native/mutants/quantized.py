@@ -1,6 +1,6 @@
 """Faults of products with matrices of codes."""
 
-from native.mutants.mutant import CROOKED, LOST, RACE, WRONG, Mutant
+from native.mutants.mutant import CROOKED, RACE, WRONG, Mutant
 
 _LINEAR, _STAGE, _UNPACK = (f"cuda/quantized/{name}" for name in ("quantized_linear.cu", "stage.h", "unpack_rows.cu"))
 _CODES, _LAYOUT = "cuda/quantized/codes.h", "cuda/quantized/layout.h"
@@ -70,7 +70,7 @@ MUTANTS = (
         "if (output >= outputs) continue;",
         "writes behind the last row",
         _FEW,
-        f"{WRONG}|{LOST}|^abort",
+        WRONG,
     ),
     Mutant(
         "bias_of_the_place",
@@ -88,7 +88,7 @@ MUTANTS = (
         "tile < layout.tiles;",
         "multiplies codes of the next tile",
         _ODD,
-        f"{WRONG}|{LOST}",
+        WRONG,
     ),
     Mutant(
         "inputs_beyond_the_last",
@@ -97,7 +97,7 @@ MUTANTS = (
         "row_of_x < args.rows;",
         "multiplies the next row of x where the row has ended",
         _ODD,
-        f"{WRONG}|{LOST}",
+        WRONG,
     ),
     Mutant(
         "zero_point_off_by_one",
