@@ -6,15 +6,18 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from typing import TypeVar
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
 
 from headrace_engine.backends import torch
 from headrace_engine.core.ranks import RankRunner, followed_steps, rank_step
-from headrace_engine.core.runner import Sampled, SequenceStep
+from headrace_engine.core.runner import BlockCopies, Sampled, SequenceStep
 from headrace_engine.ipc.messages import RunnerSizes
 from headrace_engine.ipc.plans import CorePlan
 
-from support.backends.runners import silent
+from support.backends.rank_cases import REPORTING
+from support.backends.runners import plan_for, ready, silent
 
 _Result = TypeVar("_Result")
 
@@ -60,3 +63,31 @@ class Ranks:
         for other in others:
             other.result()
         return sampled
+
+
+def one_device(backend: ModuleType, path: Path, steps: list[list[SequenceStep]], **changes: Any) -> list[list[Sampled]]:
+    """Return what one device gives for each step."""
+    runner = ready(backend.make_runner(plan_for(path, **changes)))
+    found = [runner.run(step) for step in steps]
+    runner.close()
+    return found
+
+
+def on_ranks(
+    backend: ModuleType, path: Path, steps: list[list[SequenceStep]], count: int, **changes: Any
+) -> list[list[Sampled]]:
+    """Return what so many ranks give for each step."""
+    with Ranks(plan_for(path, tensor_parallel=count, **changes), backend.make_rank) as ranks:
+        return [ranks.run(step) for step in steps]
+
+
+def copied_and_not(backend: ModuleType, path: Path, ids: list[int]) -> tuple[list[Sampled], list[Sampled]]:
+    """Return the next token behind a block that went to the host tier and came back elsewhere, and before it went."""
+    with Ranks(plan_for(path, tensor_parallel=2, num_blocks=64, num_host_blocks=4), backend.make_rank) as ranks:
+        ranks.run([SequenceStep(ids[:16], 0, (0,))])
+        expected = ranks.run([SequenceStep(ids[16:], 16, (0, 1), REPORTING)])
+        out, back = BlockCopies(to_host=[(0, 3)]), BlockCopies(to_pool=[(3, 9)])
+        for copies in (out, back):
+            ranks.all(lambda rank, copies=copies: rank.copy_blocks(copies))  # type: ignore[misc]
+        ranks.run([SequenceStep([5] * 16, 0, (0,))])
+        return ranks.run([SequenceStep(ids[16:], 16, (9, 10), REPORTING)]), expected

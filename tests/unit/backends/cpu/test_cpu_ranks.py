@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from headrace_engine.backends import cpu
 from headrace_engine.backends.cpu import make_rank, make_runner
 from headrace_engine.backends.cpu.parallel.share import CpuShare
 from headrace_engine.config import ActivationQuant, ComputeDtype, KvCacheMode, WeightQuant
-from headrace_engine.core.runner import BlockCopies, Sampled, SequenceStep
 from headrace_engine.errors import Internal
-from support.backends.rank_cases import MODELS, REPORTING, steps_of
-from support.backends.ranks import Ranks
+from support.backends import ranks as rank_runs
+from support.backends.rank_cases import MODELS, steps_of
+from support.backends.ranks import Ranks, copied_and_not
 from support.backends.runners import plan_for, ready
 from support.backends.torch_sequences import random_ids
 from support.models.tiny_models import make_tiny_family, make_tiny_gguf, make_tiny_llama
@@ -34,16 +36,7 @@ STORAGES: dict[str, dict[str, Any]] = {
 MIXTURE = {"name": "qwen2 moe", "moe_intermediate_size": 64, "shared_expert_intermediate_size": 128}
 
 
-def one_device(path: Path, steps: list[list[SequenceStep]], **changes: Any) -> list[list[Sampled]]:
-    runner = ready(make_runner(plan_for(path, **changes)))
-    found = [runner.run(step) for step in steps]
-    runner.close()
-    return found
-
-
-def on_ranks(path: Path, steps: list[list[SequenceStep]], count: int, **changes: Any) -> list[list[Sampled]]:
-    with Ranks(plan_for(path, tensor_parallel=count, **changes), make_rank) as ranks:
-        return [ranks.run(step) for step in steps]
+one_device, on_ranks = partial(rank_runs.one_device, cpu), partial(rank_runs.on_ranks, cpu)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -83,15 +76,8 @@ def test_several_threads_of_each_rank_compute_the_same(tiny_llama: Path, memory:
 
 def test_copied_blocks_hold_the_heads_of_all_ranks(tiny_llama: Path, memory: Any) -> None:
     """A prompt's block goes to the host tier and comes back elsewhere: the next token is the same."""
-    ids = random_ids(17, 6)
-    with Ranks(plan_for(tiny_llama, tensor_parallel=2, num_blocks=64, num_host_blocks=4), make_rank) as ranks:
-        ranks.run([SequenceStep(ids[:16], 0, (0,))])
-        (expected,) = ranks.run([SequenceStep(ids[16:], 16, (0, 1), REPORTING)])
-        out, back = BlockCopies(to_host=[(0, 3)]), BlockCopies(to_pool=[(3, 9)])
-        for copies in (out, back):
-            ranks.all(lambda rank, copies=copies: rank.copy_blocks(copies))  # type: ignore[misc]
-        ranks.run([SequenceStep([5] * 16, 0, (0,))])
-        assert ranks.run([SequenceStep(ids[16:], 16, (9, 10), REPORTING)]) == [expected]
+    found, expected = copied_and_not(cpu, tiny_llama, random_ids(17, 6))
+    assert found == expected
 
 
 def test_each_rank_holds_its_share(tmp_path: Path, memory: Any) -> None:

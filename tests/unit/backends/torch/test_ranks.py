@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from headrace_engine.backends import torch as torch_backend
 from headrace_engine.backends.torch import make_runner
 from headrace_engine.backends.torch.parallel.share import Share
 from headrace_engine.config import ComputeDtype, KvCacheMode, TensorParallelMode
-from headrace_engine.core.runner import BlockCopies, Sampled, SequenceStep
-from support.backends.rank_cases import MODELS, REPORTING, steps_of
-from support.backends.ranks import Ranks
+from headrace_engine.core.runner import Sampled
+from support.backends import ranks as rank_runs
+from support.backends.rank_cases import MODELS, steps_of
+from support.backends.ranks import Ranks, copied_and_not
 from support.backends.runners import plan_for, ready
 from support.backends.torch_sequences import random_ids
 from support.models.tiny_models import make_tiny_gguf, make_tiny_llama
 
-
-def one_device(path: Path, steps: list[list[SequenceStep]], **changes: Any) -> list[list[Sampled]]:
-    runner = ready(make_runner(plan_for(path, **changes)))
-    found = [runner.run(step) for step in steps]
-    runner.close()
-    return found
-
-
-def on_ranks(path: Path, steps: list[list[SequenceStep]], count: int, **changes: Any) -> list[list[Sampled]]:
-    with Ranks(plan_for(path, tensor_parallel=count, **changes)) as ranks:
-        return [ranks.run(step) for step in steps]
+one_device, on_ranks = partial(rank_runs.one_device, torch_backend), partial(rank_runs.on_ranks, torch_backend)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -74,15 +67,8 @@ def test_reduced_ranks_differ_by_rounding_alone(name: str, tmp_path: Path, memor
 
 def test_copied_blocks_hold_the_heads_of_all_ranks(tiny_llama: Path, memory: Any) -> None:
     """A prompt's block goes to the host tier and comes back elsewhere: the next token is the same."""
-    ids = random_ids(17, 5)
-    with Ranks(plan_for(tiny_llama, tensor_parallel=2, num_blocks=64, num_host_blocks=4)) as ranks:
-        ranks.run([SequenceStep(ids[:16], 0, (0,))])
-        (expected,) = ranks.run([SequenceStep(ids[16:], 16, (0, 1), REPORTING)])
-        out, back = BlockCopies(to_host=[(0, 3)]), BlockCopies(to_pool=[(3, 9)])
-        for copies in (out, back):
-            ranks.all(lambda rank, copies=copies: rank.copy_blocks(copies))  # type: ignore[misc]
-        ranks.run([SequenceStep([5] * 16, 0, (0,))])
-        assert ranks.run([SequenceStep(ids[16:], 16, (9, 10), REPORTING)]) == [expected]
+    found, expected = copied_and_not(torch_backend, tiny_llama, random_ids(17, 5))
+    assert found == expected
 
 
 def test_each_rank_holds_its_share(tiny_llama: Path, memory: Any) -> None:
