@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import random
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
-import psutil
 import pytest
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError
@@ -21,6 +19,7 @@ from support.clocks.waiting import LIMIT
 from support.contract.random_messages import RandomMessages
 from support.models.tiny_models import make_tiny_llama
 from support.servers.books import release_all
+from support.servers.growth import ROUNDS, Growth
 from support.servers.processes import Server, engine_server, gateway_server
 
 METHODS: list[MethodDescriptor] = [
@@ -45,8 +44,7 @@ WAITING = {"SyncRequest", "GetRequest", *(method.name for method in METHODS if m
 
 AT_ONCE = 32
 MOST = 24 << 20
-"""Bytes that the second half of the messages may add to a process: handles and keys of what was started are kept for a
-while."""
+"""Bytes that each round of messages may add to a process: handles and keys of what was started are kept for a while."""
 
 
 @pytest.fixture
@@ -106,25 +104,21 @@ async def fuzz(servers: list[Server], count: int, seed: int) -> Counter[tuple[st
     return found
 
 
-def held(servers: list[Server]) -> list[int]:
-    gc.collect()
-    return [psutil.Process(server.process.pid).memory_info().rss for server in servers]
-
-
 @pytest.mark.parametrize(
     "count", [1_000, pytest.param(1_000_000, marks=[pytest.mark.soak, pytest.mark.timeout(4 * 3600)])]
 )
 async def test_no_message_crashes_or_stays(servers: list[Server], count: int) -> None:
-    found = await fuzz(servers, count // 2, seed=1)
-    before = held(servers)
-    found += await fuzz(servers, count // 2, seed=2)
-    grown = [now - then for now, then in zip(held(servers), before, strict=True)]
+    found: Counter[tuple[str, str]] = Counter()
+    growth = Growth(server.process.pid for server in servers)
+    for seed in range(ROUNDS):
+        found += await fuzz(servers, count // ROUNDS, seed)
+        growth.read()
     assert {code for _, code in found} <= CODES, found
     assert {method for method, _ in found} == {method.name for method in METHODS}
     for server in servers:
         server.check()
         assert [event for event in server.events if event.get("level") not in ("info", "debug", "warning")] == []
-    assert max(grown) < MOST, grown
+    assert max(growth.least()) < MOST, growth.least()
     with Client(servers[1].address) as client:
         assert "".join(client.generate("tiny", "Once", max_new_tokens=4, ignore_eos=True))
         for server in servers[:1]:
