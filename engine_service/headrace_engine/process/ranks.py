@@ -3,41 +3,24 @@
 from __future__ import annotations
 
 import select
-import subprocess
-import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TypeVar
 
 from headrace_engine.backends.host import compute_threads
 from headrace_engine.core.ranks import RankRunner, rank_step
 from headrace_engine.core.runner import BlockCopies, Progress, Runner, Sampled, SequenceStep
 from headrace_engine.errors import HeadraceError, Internal, in_words
 from headrace_engine.ipc.commands import Shutdown
-from headrace_engine.ipc.frames import BadMessage, FrameReader, Message, frame
-from headrace_engine.ipc.messages import CoreFailed, RunnerSizes
+from headrace_engine.ipc.frames import frame
+from headrace_engine.ipc.messages import RunnerSizes
 from headrace_engine.ipc.plans import CorePlan
-from headrace_engine.ipc.ranks import (
-    AllocateRank,
-    JoinRanks,
-    RankCommand,
-    RankCopies,
-    RankLoaded,
-    RankPlan,
-    RankSizes,
-)
-from headrace_engine.process.ends import manner
-from headrace_engine.process.parent import spawn
+from headrace_engine.ipc.ranks import AllocateRank, JoinRanks, RankCommand, RankCopies, RankLoaded, RankSizes
+from headrace_engine.process.rank_link import Answer, RankLink
 
-_PROGRAM = (sys.executable, "-P", "-m", "headrace_engine.process.rank")
-_CHUNK = 1 << 16
 _GRACE = 1.0
-"""Seconds that a rank may take to end; then it is killed, which frees what it holds just as well."""
-
-_Answer = TypeVar("_Answer", bound=Message)
+"""Seconds to wait for the news that another rank has ended."""
 
 
 class RankedRunner(Runner):
@@ -56,7 +39,8 @@ class RankedRunner(Runner):
         self._plans = [_plan_of(rank, plan) for rank in range(plan.tensor_parallel)]
         self._make = make
         self._own: RankRunner | None = None
-        self._others: list[Rank] = []
+        self._others: list[RankLink] = []
+        # Guards `lost` and `_closing`: once it is closing, the thread that watches the ranks kills none.
         self._lock = threading.Lock()
         self._noticed = threading.Event()
         self._closing = False
@@ -74,7 +58,7 @@ class RankedRunner(Runner):
     def load(self, progress: Progress) -> None:
         """See Runner. All ranks import what they need, and load, at the same time."""
         for number, plan in enumerate(self._plans[1:], start=1):
-            self._others.append(Rank(number, plan))
+            self._others.append(RankLink(number, plan))
         threading.Thread(target=self._watch, name="rank-watch", daemon=True).start()
         self._own = own = self._make(self._plans[0])
         own.load(progress)
@@ -143,7 +127,7 @@ class RankedRunner(Runner):
         for rank in self._others:
             rank.send_frame(data)
 
-    def _expect(self, kind: type[_Answer]) -> list[_Answer]:
+    def _expect(self, kind: type[Answer]) -> list[Answer]:
         """Wait for an answer of every other rank.
 
         Raises:
@@ -179,93 +163,6 @@ class RankedRunner(Runner):
                 rank.kill()
             if self._own is not None:
                 self._own.leave()
-
-
-class Rank:
-    """Another rank's process, started at once with its plan."""
-
-    def __init__(self, number: int, plan: CorePlan) -> None:
-        self._number = number
-        self._process, self._socket = spawn(_PROGRAM)
-        self._frames = FrameReader()
-        self._received: deque[Message] = deque()
-        self._reading = threading.Lock()
-        self.send(RankPlan(plan, number))
-
-    @property
-    def descriptor(self) -> int:
-        """Number of this end of its socket."""
-        return self._socket.fileno()
-
-    @property
-    def pid(self) -> int:
-        """Pid of the process."""
-        return self._process.pid
-
-    def send(self, command: RankCommand) -> None:
-        """Send a command.
-
-        Raises:
-            Internal: the rank is gone.
-        """
-        self.send_frame(frame(command))
-
-    def send_frame(self, data: bytes) -> None:
-        """Send an encoded command; see `send`."""
-        try:
-            self._socket.sendall(data)
-        except OSError as error:
-            raise Internal(self.last_words()) from error
-
-    def expect(self, kind: type[_Answer]) -> _Answer:
-        """Wait for an answer of this kind.
-
-        Raises:
-            HeadraceError: the rank failed, or ended.
-        """
-        with self._reading:
-            while not self._received and self._read():
-                pass
-            answer = self._received.popleft() if self._received else None
-        if isinstance(answer, CoreFailed):
-            raise answer.error()
-        if not isinstance(answer, kind):
-            raise Internal(self.last_words())
-        return answer
-
-    def last_words(self) -> str:
-        """Return how the rank ended, which closed its connection."""
-        with self._reading, suppress(BadMessage):
-            while self._read():
-                pass
-        failed = [answer.message for answer in self._received if isinstance(answer, CoreFailed)]
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_GRACE)
-        what = f"rank {self._number} of the model {manner(self._process.returncode)}"
-        return f"{what}: {failed[0]}" if failed else what
-
-    def kill(self) -> None:
-        """End the process now."""
-        self._process.kill()
-
-    def end(self) -> None:
-        """Wait for the process to end, and kill it if that takes too long."""
-        try:
-            self._process.wait(_GRACE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(_GRACE)
-        self._socket.close()
-
-    def _read(self) -> bool:
-        """Read once, and wait for it; return False at the end of the stream."""
-        try:
-            data = self._socket.recv(_CHUNK)
-        except OSError:
-            return False
-        self._received += self._frames.feed(data)
-        return bool(data)
 
 
 def _plan_of(rank: int, plan: CorePlan) -> CorePlan:
