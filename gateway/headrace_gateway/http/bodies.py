@@ -214,7 +214,8 @@ def without_effect(given: dict[str, Any], harmless: Mapping[str, Any], refused: 
             raise invalid(name, f"is not supported{refused[name]}", "unsupported_parameter")
         if name in harmless:
             allowed = ", ".join(json.dumps(one) for one in harmless[name])
-            raise invalid(name, f"is supported only as {allowed}", "unsupported_value")
+            shown = "…" if isinstance(value, dict | list) else json.dumps(value)[:_SHOWN]
+            raise invalid(name, f"= {shown} is supported only as {allowed}", "unsupported_value")
         kept[name] = value
     return kept
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from headrace_proto.pure.grammar_notation import is_ebnf
+
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import GenerationConfig
 from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
@@ -99,9 +101,4 @@ def _format(params: Any) -> ResponseFormat | None:
     if kind == "choice":
         return ResponseFormat(ResponseFormatKind.CHOICE, choices=tuple(params.choice.choices))
     text = getattr(params, kind)
-    return ResponseFormat(_TEXTS[kind], text, ebnf=kind == "grammar" and _is_ebnf(text))
-
-
-def _is_ebnf(text: str) -> bool:
-    """True if a grammar is in EBNF (`root ::= …`) rather than Lark: vLLM takes both in one field."""
-    return "::=" in text
+    return ResponseFormat(_TEXTS[kind], text, ebnf=kind == "grammar" and is_ebnf(text))

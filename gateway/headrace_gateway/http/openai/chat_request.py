@@ -9,15 +9,15 @@ import msgspec
 from headrace_gateway.http.answers.tools import Tools
 from headrace_gateway.http.bodies import MAX_MESSAGES
 from headrace_gateway.http.failures import invalid
-from headrace_gateway.http.openai import fields
+from headrace_gateway.http.openai import fields, formats
 from headrace_gateway.http.openai.messages import Message, messages_of
 from headrace_gateway.http.openai.tools import Choice as ToolChoice
 from headrace_gateway.http.openai.tools import Tool, tools_of
 
-HARMLESS = fields.HARMLESS | {"modalities": (["text"],)}
+HARMLESS = fields.HARMLESS | formats.HARMLESS | {"modalities": (["text"],)}
 """Values of fields that change nothing here; None: any value."""
 
-REFUSED = {
+REFUSED = formats.REFUSED | {
     "functions": ": give tools",
     "function_call": ": give tool_choice",
     "audio": "",
@@ -70,7 +70,6 @@ class ChatRequest(fields.Sampling, forbid_unknown_fields=True, kw_only=True):
         return found | {"logprobs": self.logprobs, "top_logprobs": self.top_logprobs}
 
     def names(self) -> dict[str, str]:
-        """Return what this request calls fields of the wire contract."""
-        if self.max_completion_tokens is None:
-            return fields.NAMES
-        return fields.NAMES | {"max_new_tokens": "max_completion_tokens"}
+        """Return what this request calls fields of the wire contract. Raises Failure as `config`."""
+        found = super().names()
+        return found if self.max_completion_tokens is None else found | {"max_new_tokens": "max_completion_tokens"}

@@ -15,13 +15,13 @@ from headrace_gateway.access.access import Access
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import invalid
 from headrace_gateway.http.generation import Generations, Text
-from headrace_gateway.http.openai import fields
+from headrace_gateway.http.openai import fields, formats
 from headrace_gateway.http.openai.answering import concurrently, finish_of, relay, usage_of
 from headrace_gateway.http.openai.token_texts import CompletionLogprobs, TokenTexts
 from headrace_gateway.http.templates import PLACE, Template, event_of
 
-_HARMLESS = fields.HARMLESS | {"echo": (False,)}
-_REFUSED = {"suffix": "", "echo": ""}
+_HARMLESS = fields.HARMLESS | formats.HARMLESS | {"echo": (False,)}
+_REFUSED = formats.REFUSED | {"suffix": "", "echo": ""}
 
 MAX_PROMPTS = 64
 """Maximum prompts of one request."""
@@ -67,6 +67,10 @@ class CompletionRequest(fields.Sampling, forbid_unknown_fields=True, kw_only=Tru
             return found
         return found | {"logprobs": True, "top_logprobs": self.logprobs}
 
+    def names(self) -> dict[str, str]:
+        """Return what this request calls fields of the wire contract. Raises Failure as `config`."""
+        return super().names() | {"top_logprobs": "logprobs"}
+
 
 class Choice(msgspec.Struct):
     """One completion, or what is new of it."""
@@ -102,8 +106,7 @@ class Completions:
     async def __call__(self, exchange: Exchange) -> None:
         """Complete the prompts of one request."""
         request = await exchange.read(CompletionRequest, _HARMLESS, _REFUSED)
-        config, names = request.config(), fields.NAMES | {"top_logprobs": "logprobs"}
-        prompts = request.prompts()
+        config, names, prompts = request.config(), request.names(), request.prompts()
         _check_count(len(prompts))
         async with exchange.attended(), AsyncExitStack() as stack:
             with self._access.starting_several(len(prompts)):

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from headrace_gateway.http.failures import invalid
+from headrace_gateway.http.openai.formats import Formatted
 
 HARMLESS: dict[str, Any] = {
     "user": None,
@@ -72,75 +73,6 @@ class StreamOptions(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     include_obfuscation: Literal[False] | None = None
 
 
-class JsonSchema(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A schema that the answer must satisfy. It is always enforced, whatever `strict` says."""
-
-    name: str
-    schema: dict[str, Any]
-    description: str | None = None
-    strict: bool | None = None
-
-
-_WANTED: dict[str, tuple[tuple[str, ...], ...]] = {
-    "text": ((),),
-    "json_object": ((),),
-    "json_schema": (("json_schema",),),
-    "regex": (("regex",),),
-    "choice": (("choices",),),
-    "grammar": (("grammar",),),
-    "structural_tag": (("triggers", "structures"), ("format",)),
-}
-"""What belongs to each type of response formats: one of these."""
-
-_PARTS = tuple(dict.fromkeys(name for wanted in _WANTED.values() for names in wanted for name in names))
-
-
-class TaggedStructure(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """JSON between two marks."""
-
-    begin: str
-    schema: dict[str, Any] | bool
-    end: str
-
-
-class ResponseFormat(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What the answer must look like. The types regex, choice and grammar are Headrace's own.
-
-    The type structural_tag is vLLM's and SGLang's: triggers and structures, or format.
-    """
-
-    type: Literal["text", "json_object", "json_schema", "regex", "choice", "grammar", "structural_tag"]
-    json_schema: JsonSchema | None = None
-    regex: str | None = None
-    choices: list[str] | None = None
-    grammar: str | None = None
-    syntax: Literal["lark", "ebnf"] | None = None
-    triggers: list[str] | None = None
-    structures: list[TaggedStructure] | None = None
-    format: dict[str, Any] | None = None
-
-    def config(self) -> dict[str, Any] | None:
-        """Return it as the generation config has it; None: free text.
-
-        Raises:
-            Failure: its parts do not fit its type.
-        """
-        given = tuple(name for name in _PARTS if getattr(self, name) is not None)
-        wanted = _WANTED[self.type]
-        if given not in wanted:
-            needs = " or ".join(" and ".join(names) for names in wanted) or "nothing else"
-            raise invalid(
-                "response_format", f'with type "{self.type}" needs {needs}, and has {", ".join(given) or "nothing"}'
-            )
-        if self.json_schema is not None:
-            return {"type": "json_schema", "json_schema": self.json_schema.schema}
-        if self.grammar is not None:
-            return {"type": "grammar", "text": self.grammar, "syntax": (self.syntax or "lark").upper()}
-        if self.type == "text":
-            return None
-        return {"type": self.type} | {name: msgspec.to_builtins(getattr(self, name)) for name in given}
-
-
 class LogitsProcessor(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A logits processor of the engine's operator."""
 
@@ -148,7 +80,7 @@ class LogitsProcessor(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     arguments: list[float] = []
 
 
-class Sampling(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class Sampling(Formatted, forbid_unknown_fields=True, kw_only=True):
     """Fields of both. Those from `top_k` on are Headrace's own, with the names that other servers use."""
 
     model: str
@@ -163,7 +95,6 @@ class Sampling(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     frequency_penalty: float | None = None
     logit_bias: Annotated[dict[str, float], msgspec.Meta(max_length=MAX_BIASES)] | None = None
     max_tokens: int | None = None
-    response_format: ResponseFormat | None = None
     top_k: int | None = None
     min_p: float | None = None
     repetition_penalty: float | None = None
@@ -207,8 +138,12 @@ class Sampling(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
             "min_new_tokens": self.min_tokens,
             "include_stop": self.include_stop_str_in_output,
             "logit_bias": None if self.logit_bias is None else _by_id(self.logit_bias),
-            "response_format": None if self.response_format is None else self.response_format.config(),
+            "response_format": self.wanted_format()[1],
         }
+
+    def names(self) -> dict[str, str]:
+        """Return what this request calls fields of the wire contract. Raises Failure as `config`."""
+        return NAMES | {"response_format": self.wanted_format()[0]}
 
     def _search(self) -> dict[str, Any]:
         """Return what `use_beam_search` sets. A search with one beam takes the most likely token, as vLLM's does."""

@@ -63,6 +63,7 @@ def schema_of(described: Any, path: str) -> Any:
     [
         ("/v1/chat/completions", {"model": "m", "messages": [{"role": "user", "content": "a"}], "stop": ["x"]}),
         ("/v1/completions", {"model": "m", "prompt": [[1, 2], [3]], "logprobs": 2}),
+        ("/v1/completions", {"model": "m", "prompt": "a", "structured_outputs": {"choice": ["a", "b"]}}),
         ("/v1/embeddings", {"model": "m", "input": ["a"]}),
     ],
 )
