@@ -7,6 +7,8 @@ from typing import Any
 import openai
 import pytest
 from headrace import Client
+from support.clocks.waiting import wait_until
+from support.servers.gate import Gate
 
 
 def over_grpc(grpc: Client, prompt: Any, **config: Any) -> list[str]:
@@ -105,3 +107,28 @@ def test_a_wrong_field_is_named(client: openai.OpenAI, fields: Any, field: str) 
     with pytest.raises(openai.BadRequestError) as caught:
         client.completions.create(**{"model": "tiny", "prompt": "a", "max_tokens": 2, **fields})
     assert (caught.value.param or "").startswith(field)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("prompts", "field", "code"),
+    [
+        (["The river", "The lamp", ""], "prompt[2]", "invalid_field"),
+        (["The river", "river " * 4000, "The lamp"], "prompt[1]", "context_length_exceeded"),
+        ([[3, 4], [5, 100000], [6]], "prompt[1]", "invalid_field"),
+        ([[3, 4], [5], []], "prompt[2]", "invalid_field"),
+        ([""], "prompt[0]", "invalid_field"),
+    ],
+)
+def test_one_wrong_prompt_refuses_all(
+    client: openai.OpenAI, grpc: Client, gate: Gate, prompts: Any, field: str, code: str, stream: bool
+) -> None:
+    """Before any event, while the others could not have taken a step; and nothing goes on of those that began."""
+    gate.shut()
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.completions.create(model="tiny", prompt=prompts, max_tokens=20, stream=stream)
+    assert (caught.value.param, caught.value.code) == (field, code)
+    body: Any = caught.value.body
+    assert body["message"].startswith(f"{field} ")
+    gate.open()
+    wait_until(lambda: not grpc.list_requests(), "what began is not released")

@@ -35,15 +35,19 @@ class CompletionRequest(fields.Sampling, forbid_unknown_fields=True, kw_only=Tru
     logprobs: int | None = None
     add_special_tokens: bool | None = None
 
+    @property
+    def several(self) -> bool:
+        """True if the prompts are a list, which may have one."""
+        given: Any = self.prompt
+        return not isinstance(given, str) and not (given and all(isinstance(one, int) for one in given))
+
     def prompts(self) -> list[dict[str, Any]]:
         """Return each prompt as the client takes it.
 
         Raises:
             Failure: there are none or too many, or their forms are mixed.
         """
-        given: Any = self.prompt
-        if isinstance(given, str) or (given and all(isinstance(one, int) for one in given)):
-            given = [given]
+        given: Any = self.prompt if self.several else [self.prompt]
         if not 1 <= len(given) <= MAX_PROMPTS:
             raise invalid("prompt", f"has {len(given)} prompts; allowed: 1 to {MAX_PROMPTS}")
         if any(isinstance(one, int) for one in given):
@@ -67,9 +71,12 @@ class CompletionRequest(fields.Sampling, forbid_unknown_fields=True, kw_only=Tru
             return found
         return found | {"logprobs": True, "top_logprobs": self.logprobs}
 
-    def names(self) -> dict[str, str]:
-        """Return what this request calls fields of the wire contract. Raises Failure as `config`."""
-        return super().names() | {"top_logprobs": "logprobs"}
+    def names(self, index: int = 0) -> dict[str, str]:
+        """Return what this request calls fields of the wire contract, for one of its prompts. Raises Failure."""
+        found = super().names() | {"top_logprobs": "logprobs"}
+        if not self.several:
+            return found
+        return found | dict.fromkeys(("prompt", "text", "ids", "token_ids"), f"prompt[{index}]")
 
 
 class Choice(msgspec.Struct):
@@ -106,13 +113,15 @@ class Completions:
     async def __call__(self, exchange: Exchange) -> None:
         """Complete the prompts of one request."""
         request = await exchange.read(CompletionRequest, _HARMLESS, _REFUSED)
-        config, names, prompts = request.config(), request.names(), request.prompts()
+        config, prompts = request.config(), request.prompts()
         _check_count(len(prompts))
         async with exchange.attended(), AsyncExitStack() as stack:
             with self._access.starting_several(len(prompts)):
                 firsts = [
-                    await stack.enter_async_context(self._generations.started(request.model, prompt, config, names))
-                    for prompt in prompts
+                    await stack.enter_async_context(
+                        self._generations.started(request.model, prompt, config, request.names(index))
+                    )
+                    for index, prompt in enumerate(prompts)
                 ]
             texts = TokenTexts(self._generations.client, firsts[0].request.model_name)
             completing = _Completing(exchange, request, firsts, texts)
