@@ -14,8 +14,8 @@ from headrace_engine.backends.cuda.device.device import Device
 from headrace_engine.backends.cuda.weights.fused import sharing_input
 from headrace_engine.backends.cuda.weights.quantized import QuantizedWeight
 from headrace_engine.config import WeightQuant
-from headrace_engine.models.layout import expected_shapes
 from headrace_engine.models.spec import DecoderSpec
+from headrace_engine.models.tensor_shapes import expected_shapes
 from headrace_engine.native import Dtype, Format, Matrix, MatrixRows
 from headrace_engine.native.quantized import QuantizedMatrix
 

@@ -35,7 +35,6 @@ from headrace_engine.errors import HeadraceError
 
 from bench.common.page import GPU_CASES
 from bench.gpu.library import NoLibrary, code_digest, find
-from bench.gpu.ops import limits
 from bench.gpu.parts.cases import PARTS, Case, Plan
 from bench.gpu.parts.cases import SHORT as SHORT_PARTS
 from bench.gpu.parts.cases import WHOLE as WHOLE_PARTS
@@ -43,6 +42,7 @@ from bench.gpu.parts.expected import Limits
 from bench.gpu.parts.record import RECORDS, Record, append, page, part_table, read
 from bench.gpu.parts.sanitizer import PROGRAM
 from bench.gpu.plans import H100, SHORT, WHOLE
+from bench.gpu.timing import limits
 
 _LIMIT_S = 480.0
 _GO_ON = 75

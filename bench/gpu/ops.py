@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -31,6 +30,7 @@ from headrace_engine.native.quantized import QuantizedMatrix
 from bench.gpu.costs import CODES, FLASH_OP, GROUP, PAGED_OP, SHORT_CONTEXTS, Scale
 from bench.gpu.decode import GREEDY, SAMPLED
 from bench.gpu.shapes import BLOCK_SIZE, Stored, random_model
+from bench.gpu.timing import seconds
 
 Works = dict[str, Callable[[], object]]
 
@@ -38,20 +38,6 @@ GROUPS = ("rows", "attention", "codes", "sampling")
 """Of ops that are measured together."""
 
 _SAMPLING = {"greedy": GREEDY, "top_k, top_p": SAMPLED}
-
-
-def seconds(device: Device, work: Callable[[], object], repeats: int) -> float:
-    """Return the seconds of one call: the best of a few replays of a graph of several."""
-    work()
-    graph, _ = device.capture(lambda: [work() for _ in range(repeats)])
-    times = []
-    for _ in range(4):
-        device.mark().wait()
-        began = time.perf_counter()
-        graph.replay()
-        device.mark().wait()
-        times.append(time.perf_counter() - began)
-    return min(times[1:]) / repeats
 
 
 def varying_attention(device: Device) -> VaryingAttention:
@@ -69,22 +55,6 @@ def _flash_operator(
     seen = {"window_size_left": window - 1, "window_size_right": 0} if window else {}
     result: torch.Tensor = torch.ops.aten._flash_attention_forward(q, k, v, *sizes, scale=scale, **seen)[0]
     return result
-
-
-def limits(device: Device, values: int, side: int, repeats: int) -> tuple[float, float]:
-    """Measure bytes per second of a copy, and operations per second of a product of two square bfloat16 matrices.
-
-    Args:
-        values: number of bfloat16 values copied.
-        side: side of the matrices.
-    """
-    source = torch.randn(values, dtype=torch.bfloat16, device=device.torch)
-    target = torch.empty_like(source)
-    one = torch.randn(side, side, dtype=torch.bfloat16, device=device.torch)
-    other, out = torch.randn_like(one), torch.empty_like(one)
-    copied = seconds(device, lambda: target.copy_(source), repeats)
-    multiplied = seconds(device, lambda: torch.mm(one, other, out=out), repeats)
-    return 2 * source.nbytes / copied, 2 * side**3 / multiplied
 
 
 class Ops:

@@ -15,8 +15,8 @@ from headrace_engine.backends.cuda.loading import CudaModel
 from headrace_engine.backends.cuda.weights.fused import side_by_side
 from headrace_engine.backends.torch.rope import Positions
 from headrace_engine.config import WeightQuant
-from headrace_engine.models.layout import expected_shapes
 from headrace_engine.models.spec import DecoderSpec, LayerSpec, RopeSpec
+from headrace_engine.models.tensor_shapes import expected_shapes
 from headrace_engine.native import Kv
 from torch import Tensor
 

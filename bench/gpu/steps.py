@@ -90,8 +90,8 @@ def library(device: str) -> Figures:
 
 def limits(device: str) -> Figures:
     """Measure a copy and a product."""
-    from bench.gpu.ops import limits as measured
     from bench.gpu.plans import PLANS
+    from bench.gpu.timing import limits as measured
 
     plan = PLANS[device]
     copied, multiplied = measured(opened(device), plan.copied, plan.side, plan.scale.repeats)

@@ -24,7 +24,7 @@ from headrace_engine.engine.results.statistics import SequenceTimes, StepHistory
 from headrace_engine.engine.sessions.session_channels import Attachment
 from headrace_engine.engine.sessions.sessions import Sessions
 from headrace_engine.ipc.commands import AddSequence
-from headrace_engine.ipc.messages import StepOutput
+from headrace_engine.ipc.step_output import StepOutput
 from headrace_engine.sampling_params import SamplingParams
 from headrace_engine.service.convert.session import session_response
 

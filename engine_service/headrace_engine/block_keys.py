@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from headrace_engine.ipc.commands import AddSequence
-from headrace_engine.ipc.messages import CacheChange
 from headrace_engine.ipc.plans import CorePlan
+from headrace_engine.ipc.step_output import CacheChange
 
 KEY_BYTES = 16
 """Bytes of a key."""

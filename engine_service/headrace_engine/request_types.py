@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from headrace_engine.chat_types import NOTHING_KNOWN, AnswerFormat, Chat, ChatAnswer
 from headrace_engine.generation_config import GenerationConfig
-from headrace_engine.result_types import PromptLogprobs, RequestStat, SequenceView
+from headrace_engine.result_types import RequestStat, SequenceView
+from headrace_engine.token_types import PromptLogprobs
 
 
 @dataclass(frozen=True, slots=True)

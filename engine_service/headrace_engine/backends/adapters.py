@@ -9,8 +9,8 @@ from headrace_engine.errors import BadModel, Internal
 from headrace_engine.ipc.plans import AdapterPlan
 from headrace_engine.models.adapters.adapter import AdapterFiles, content_digest, may_change
 from headrace_engine.models.adapters.opening import open_adapter
-from headrace_engine.models.layout import expected_shapes
 from headrace_engine.models.spec import DecoderSpec
+from headrace_engine.models.tensor_shapes import expected_shapes
 
 Adapters = TypeVar("Adapters")
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from headrace_engine.core.link import Link
 from headrace_engine.ipc.commands import CoreCommand
-from headrace_engine.ipc.messages import CoreMessage, StepBegun, StepOutput
+from headrace_engine.ipc.messages import CoreMessage, StepBegun
+from headrace_engine.ipc.step_output import StepOutput
 
 
 class PacedLink:

@@ -6,8 +6,9 @@ import time
 from dataclasses import dataclass
 from functools import partial
 
+from headrace_engine.guided.compiled import Compiled
 from headrace_engine.guided.grammar import advice, translate
-from headrace_engine.guided.guide import Compiled, Guide, GuideFailed
+from headrace_engine.guided.guide import Guide, GuideFailed
 from headrace_engine.guided.library import LibraryFailed, call_library
 from headrace_engine.guided.memory import allocated
 from headrace_engine.guided.refusal import explain, refused

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import copy
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING
 
+from headrace_engine.guided.compiled import Compiled
 from headrace_engine.guided.library import LibraryFailed, call_library
 from headrace_engine.guided.time_limit import TimeLimit
-
-if TYPE_CHECKING:
-    from llguidance import LLMatcher
 
 _BITS = 32
 
@@ -26,17 +23,10 @@ _DEAD_END = "NoExtension"
 _AMBIGUOUS = ("Too many items", "Current row has")
 """The library's names for limits that depend on the text alone, so that fresh automata would not help."""
 
-GROWTH = 2048
-"""Estimated growth of a grammar with each id of a text, in bytes: its automata are built lazily."""
-
-MAX_GROWTH = 32 << 20
-"""Estimated growth, in bytes, after which a grammar is recompiled for the next request."""
-
 _TOO_LONG = "it takes too long to match"
 
 _QUICK = 0.05
 """Processor seconds: a grammar that takes longer to compile is not recompiled in the middle of a text."""
-
 
 _DRAFT_SECONDS = 0.002
 """Processor seconds for each drafted id: following it may not take much longer than computing it."""
@@ -47,49 +37,6 @@ _DRAFT_AHEAD = 0.02
 
 class GuideFailed(Exception):
     """The text exceeded the parser's limits, or the time that a text may take."""
-
-
-class Compiled:
-    """A compiled grammar. All guides of it share its automata, and extend them.
-
-    Args:
-        compiles: compiles another matcher, which shares nothing with this one.
-        size: bytes that it takes, as far as that is known.
-        seconds: processor time that it takes to compile.
-
-    Attributes:
-        sound: no guide has driven the shared automata beyond their limits, which makes them unusable for all.
-    """
-
-    def __init__(self, compiles: Callable[[], LLMatcher], size: int = 0, seconds: float = 0.0) -> None:
-        self._compiles = compiles
-        self._matcher = compiles()
-        self._size = size
-        self._taken = 0
-        self.seconds = seconds
-        self.sound = True
-
-    @property
-    def size(self) -> int:
-        """Current size in bytes: an upper estimate for typical grammars."""
-        return self._size + min(self._taken * GROWTH, MAX_GROWTH)
-
-    @property
-    def has_outgrown(self) -> bool:
-        """True if it has grown so much that it should be recompiled."""
-        return self._taken * GROWTH >= MAX_GROWTH
-
-    def begin(self) -> LLMatcher:
-        """Return a matcher at the start of a text."""
-        return call_library(self._matcher.deep_copy)
-
-    def compile_own(self) -> LLMatcher:
-        """Compile a matcher that shares nothing with others, at the start of a text."""
-        return self._compiles()
-
-    def count(self, taken: int) -> None:
-        """Record that a text has grown by this many ids."""
-        self._taken += taken
 
 
 class Guide:

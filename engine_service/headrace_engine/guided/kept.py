@@ -6,7 +6,7 @@ from collections import OrderedDict
 from threading import Lock
 from weakref import WeakValueDictionary
 
-from headrace_engine.guided.guide import Compiled
+from headrace_engine.guided.compiled import Compiled
 
 
 class KeptGrammars:

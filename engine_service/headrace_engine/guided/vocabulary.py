@@ -10,7 +10,8 @@ from typing import Protocol
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from headrace_engine.characters.stop_words import WordReader, stop_words_of
-from headrace_engine.guided.guide import Compiled, Guide, GuideFailed
+from headrace_engine.guided.compiled import Compiled
+from headrace_engine.guided.guide import Guide, GuideFailed
 from headrace_engine.guided.kept import KeptGrammars
 from headrace_engine.guided.library import LibraryFailed, call_library
 

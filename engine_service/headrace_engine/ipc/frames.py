@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import msgspec
 
 from headrace_engine.ipc.commands import AddSequence, AddSibling, CoreCommand, EndSequence, LoadAdapter, Ping, Shutdown
-from headrace_engine.ipc.messages import AdapterLoaded, CoreFailed, CoreMessage, CoreReady, Pong, StepBegun, StepOutput
+from headrace_engine.ipc.messages import AdapterLoaded, CoreFailed, CoreMessage, CoreReady, Pong, StepBegun
 from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.ipc.ranks import (
     AllocateRank,
@@ -25,6 +25,7 @@ from headrace_engine.ipc.ranks import (
     RankSizes,
     RankStep,
 )
+from headrace_engine.ipc.step_output import StepOutput
 from headrace_engine.model_types import ModelProgress
 
 Message = CoreCommand | CoreMessage | RankCommand | RankAnswer

@@ -21,7 +21,7 @@ class Decoder(Generic[Tensor, Prepared]):
     Args:
         spec: shape and variant.
         ops: the backend.
-        weights: tensors by canonical name, as models/layout.py lists them.
+        weights: tensors by canonical name, as models/tensor_shapes.py lists them.
         adapts: rows may have adapters.
 
     Attributes:

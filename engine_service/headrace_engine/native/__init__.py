@@ -29,7 +29,8 @@ from headrace_engine.native.exchange import Exchange, exchange_bytes
 from headrace_engine.native.library import Library, Native, load
 from headrace_engine.native.matrix import ALIGNMENT, Matrix, MatrixRows, PackedMatrix, weight_version
 from headrace_engine.native.operands import ExpertWeights, Product
-from headrace_engine.native.program import NO_VALUE, Program
+from headrace_engine.native.program import Program
+from headrace_engine.native.program_ops import NO_VALUE
 
 __all__ = [
     "ALIGNMENT",

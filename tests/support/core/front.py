@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from headrace_engine.engine.cores.core_link import CoreLauncher, CoreLink
-from headrace_engine.ipc.messages import CoreMessage, CoreReady, Pong, StepOutput
+from headrace_engine.ipc.messages import CoreMessage, CoreReady, Pong
 from headrace_engine.ipc.plans import CorePlan
+from headrace_engine.ipc.step_output import StepOutput
 from headrace_engine.process import launch_process, launch_thread
 from headrace_engine.process.parent import ProcessLink
 

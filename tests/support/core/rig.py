@@ -14,8 +14,9 @@ from headrace_engine.core.scheduling.pace import Pace
 from headrace_engine.core.speculation.row_costs import RowCosts
 from headrace_engine.core.warmup import start_up
 from headrace_engine.ipc.commands import AddSequence, BeamPlan, CoreCommand, EndSequence, in_common
-from headrace_engine.ipc.messages import CoreMessage, Ended, PooledPiece, PromptPiece, StepBegun, StepOutput
+from headrace_engine.ipc.messages import CoreMessage, StepBegun
 from headrace_engine.ipc.plans import CorePlan
+from headrace_engine.ipc.step_output import Ended, PooledPiece, PromptPiece, StepOutput
 from headrace_engine.stat_types import CoreStat
 
 from support.core.simulated import GREEDY, SimulatedRunner, expected, make_plan, tiny_vocabulary

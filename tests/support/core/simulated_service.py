@@ -12,7 +12,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from headrace_engine.ipc.commands import AddSequence
-from headrace_engine.ipc.messages import CoreMessage, StepBegun, StepOutput
+from headrace_engine.ipc.messages import CoreMessage, StepBegun
+from headrace_engine.ipc.step_output import StepOutput
 from headrace_engine.process import launch_process
 
 from support.core.simulated import GREEDY, make_plan

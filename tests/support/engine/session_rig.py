@@ -20,7 +20,8 @@ from headrace_engine.engine.sessions.session_news import Watches
 from headrace_engine.engine.sessions.session_update import ModelLoad, Rows, SessionUpdate
 from headrace_engine.engine.sessions.usage_watch import UsageWatch
 from headrace_engine.errors import InvalidArgument, NotFound
-from headrace_engine.result_types import EndRecord, FinishReason, RequestStat, TokenDetails, TokenTensors, TopLogprobs
+from headrace_engine.result_types import EndRecord, FinishReason, RequestStat
+from headrace_engine.token_types import TokenDetails, TokenTensors, TopLogprobs
 from headrace_proto.pure.shares import Shares
 
 from support.clocks.timers import FakeTimers

@@ -8,17 +8,9 @@ from typing import Any
 
 from headrace_engine.config import ComputeDtype, ComputeUnit
 from headrace_engine.ipc.commands import AddSequence, AddSibling, CoreCommand, EndSequence, Ping
-from headrace_engine.ipc.messages import (
-    CoreFailed,
-    CoreMessage,
-    CoreReady,
-    Ended,
-    Pong,
-    Scheduled,
-    StepBegun,
-    StepOutput,
-)
+from headrace_engine.ipc.messages import CoreFailed, CoreMessage, CoreReady, Pong, StepBegun
 from headrace_engine.ipc.plans import CorePlan
+from headrace_engine.ipc.step_output import Ended, Scheduled, StepOutput
 from headrace_engine.model_types import ModelPhase, ModelProgress
 from headrace_engine.result_types import FinishReason
 from headrace_engine.stat_types import CoreStat

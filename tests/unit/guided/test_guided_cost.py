@@ -9,10 +9,10 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from headrace_engine.guided import guide as guide_module
 from headrace_engine.guided import vocabulary as vocabulary_module
+from headrace_engine.guided.compiled import GROWTH, MAX_GROWTH, Compiled
 from headrace_engine.guided.grammar import grammar_of
-from headrace_engine.guided.guide import Compiled, Guide, GuideFailed
+from headrace_engine.guided.guide import Guide, GuideFailed
 from headrace_engine.guided.kept import KeptGrammars
 from headrace_engine.guided.library import LibraryFailed
 from headrace_engine.guided.time_limit import AHEAD, PER_ID, TimeLimit
@@ -86,9 +86,9 @@ class TestKept:
         kept, used = KeptGrammars(1 << 40), compiled(0)
         kept.add("a", used)
         used.count(100)
-        assert (used.size, kept.find("a")) == (100 * guide_module.GROWTH, used)
-        used.count(guide_module.MAX_GROWTH // guide_module.GROWTH)
-        assert used.size == guide_module.MAX_GROWTH
+        assert (used.size, kept.find("a")) == (100 * GROWTH, used)
+        used.count(MAX_GROWTH // GROWTH)
+        assert used.size == MAX_GROWTH
         assert kept.find("a") is None
 
 

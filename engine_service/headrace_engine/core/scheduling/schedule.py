@@ -10,7 +10,7 @@ from headrace_engine.core.scheduling.beam_search import BeamSearch
 from headrace_engine.core.scheduling.drafts.drafted_steps import drafted_steps
 from headrace_engine.core.scheduling.row_options import with_options
 from headrace_engine.core.scheduling.sequence import Sequence, SequenceStatus
-from headrace_engine.ipc.messages import Scheduled
+from headrace_engine.ipc.step_output import Scheduled
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from headrace_engine.core.scheduling.starter import Starter
 from headrace_engine.core.scheduling.tables import BlockTables
 from headrace_engine.guided.guide import Guide
 from headrace_engine.ipc.commands import AddSequence
-from headrace_engine.ipc.messages import CacheChange
+from headrace_engine.ipc.step_output import CacheChange
 from headrace_engine.stat_types import CoreStat, Counters, PoolStat
 
 

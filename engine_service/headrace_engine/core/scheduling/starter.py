@@ -14,7 +14,7 @@ from headrace_engine.core.scheduling.sequence import Sequence, SequenceStatus
 from headrace_engine.core.scheduling.sharing import Entrance
 from headrace_engine.core.scheduling.tables import BlockTables
 from headrace_engine.core.scheduling.waiting import PassedOver
-from headrace_engine.ipc.messages import Scheduled
+from headrace_engine.ipc.step_output import Scheduled
 from headrace_engine.stat_types import Counters
 
 

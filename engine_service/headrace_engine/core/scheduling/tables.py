@@ -16,7 +16,7 @@ from headrace_engine.core.kv.prefix_cache import Cursor, PrefixCache
 from headrace_engine.core.runner import BlockCopies
 from headrace_engine.core.scheduling.sequence import Sequence
 from headrace_engine.ipc.commands import AddSequence
-from headrace_engine.ipc.messages import CacheChange
+from headrace_engine.ipc.step_output import CacheChange
 
 
 class BlockTables:

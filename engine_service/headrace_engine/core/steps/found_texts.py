@@ -9,7 +9,7 @@ from itertools import islice
 from headrace_engine.core.runner import Sampled
 from headrace_engine.core.scheduling.beam_search import BeamSearch
 from headrace_engine.ipc.commands import WantedText
-from headrace_engine.ipc.messages import Ended
+from headrace_engine.ipc.step_output import Ended
 from headrace_engine.result_types import FinishReason
 
 _AT_ONCE = 1024

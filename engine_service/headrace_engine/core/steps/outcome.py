@@ -21,7 +21,8 @@ from headrace_engine.core.steps.step_output import prompt_piece, step_output
 from headrace_engine.errors import in_words
 from headrace_engine.guided.guide import Guide, GuideFailed
 from headrace_engine.ipc.commands import AddSequence
-from headrace_engine.ipc.messages import Drafts, Ended, PooledPiece, PromptPiece, StepBegun
+from headrace_engine.ipc.messages import StepBegun
+from headrace_engine.ipc.step_output import Drafts, Ended, PooledPiece, PromptPiece
 from headrace_engine.result_types import FinishReason
 from headrace_engine.stat_types import CoreStat
 

@@ -9,7 +9,7 @@ from typing import Any
 from headrace_engine.core.row_fields import PromptLogprobs
 from headrace_engine.core.runner import Sampled
 from headrace_engine.core.scheduling.schedule import Schedule
-from headrace_engine.ipc.messages import Drafts, Ended, PooledPiece, PromptPiece, StepOutput
+from headrace_engine.ipc.step_output import Drafts, Ended, PooledPiece, PromptPiece, StepOutput
 from headrace_engine.stat_types import CoreStat
 
 

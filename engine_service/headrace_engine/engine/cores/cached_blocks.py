@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 from headrace_engine.block_keys import CacheChanges
-from headrace_engine.ipc.messages import CacheChange
+from headrace_engine.ipc.step_output import CacheChange
 
 MOST_KEYS = 65_536
 """Keys in the latest changes that are kept; who is further behind begins with the whole cache."""

@@ -15,8 +15,9 @@ from headrace_engine.errors import (
     Unavailable,
 )
 from headrace_engine.ipc.commands import AddSequence, AddSibling, EndSequence, LoadAdapter, Ping
-from headrace_engine.ipc.messages import AdapterLoaded, CoreFailed, CoreMessage, CoreReady, Pong, StepBegun, StepOutput
+from headrace_engine.ipc.messages import AdapterLoaded, CoreFailed, CoreMessage, CoreReady, Pong, StepBegun
 from headrace_engine.ipc.plans import AdapterPlan, CorePlan
+from headrace_engine.ipc.step_output import StepOutput
 from headrace_engine.model_types import ModelProgress
 
 

@@ -16,7 +16,8 @@ from headrace_engine.engine.results.statistics import Clock, StepHistory
 from headrace_engine.engine.results.token_details import Top
 from headrace_engine.errors import Internal
 from headrace_engine.ipc.commands import AddSequence
-from headrace_engine.ipc.messages import Ended, PooledPiece, PromptPiece, Scheduled, StepBegun, StepOutput
+from headrace_engine.ipc.messages import StepBegun
+from headrace_engine.ipc.step_output import Ended, PooledPiece, PromptPiece, Scheduled, StepOutput
 from headrace_engine.result_types import FinishReason, GenerateStatus, PrefixReuse
 
 

@@ -14,6 +14,7 @@ from headrace_engine.engine.models.model import Model
 from headrace_engine.engine.models.prepare import Prepared
 from headrace_engine.engine.models.state_errors import core_restarting, starting, why_not_running
 from headrace_engine.engine.requests.awaited_starts import AwaitedStarts
+from headrace_engine.engine.requests.core_command import common_command
 from headrace_engine.engine.requests.forecast import check_deadline, work_of
 from headrace_engine.engine.requests.overload import Arrival, check_beams, check_queue, time_to_budget
 from headrace_engine.engine.requests.owner_limits import OwnerLimitCheck
@@ -25,7 +26,6 @@ from headrace_engine.engine.requests.start_keys import Key
 from headrace_engine.engine.requests.start_sequences import (
     SequencePlan,
     begin,
-    message,
     need_of,
     new_sequences,
     open_sequences,
@@ -173,7 +173,7 @@ class Admission:
         try:
             accepted = self._accepted(start.request, resolved, reserved.ahead)
             kept = resolved.prompt.answer.kept
-            common = message(resolved.prompt.ids, generation, resolved.rules, resolved.guided, kept)
+            common = common_command(resolved.prompt.ids, generation, resolved.rules, resolved.guided, kept)
             if generation.effective.lora_name:  # It may have been unloaded in the meantime.
                 adapter = model.adapters.use(generation.effective.lora_name)
                 accepted = replace(accepted, adapter_digest=adapter.digest)

@@ -7,7 +7,8 @@ from bisect import bisect_right
 from zlib import crc32
 
 from headrace_engine.engine.results.token_details import DetailLog, DetailOptions, Top
-from headrace_engine.result_types import Elements, EndRecord, PrefixReuse, TokenDetails
+from headrace_engine.result_types import Elements, EndRecord, PrefixReuse
+from headrace_engine.token_types import TokenDetails
 
 
 class LogContents:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 
-from headrace_engine.ipc.messages import PooledPiece
+from headrace_engine.ipc.step_output import PooledPiece
 
 
 class PooledStates:

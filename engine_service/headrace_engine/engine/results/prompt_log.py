@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from headrace_engine.engine.results.budget import Reservation
 from headrace_engine.engine.results.token_details import TOKEN_BYTES
 from headrace_engine.errors import InvalidArgument, OutOfRange
-from headrace_engine.ipc.messages import PromptPiece
-from headrace_engine.result_types import PromptLogprobs, TopLogprobs
+from headrace_engine.ipc.step_output import PromptPiece
+from headrace_engine.token_types import PromptLogprobs, TopLogprobs
 
 MAX_READ_BYTES = 960 * 1024
 """Maximum bytes of one read, except for a single token."""

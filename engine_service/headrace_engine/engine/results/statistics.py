@@ -12,7 +12,7 @@ from headrace_proto.pure.tracing import Event
 
 from headrace_engine.engine.results.observations import Observations
 from headrace_engine.engine.results.step_times import StepTimes
-from headrace_engine.ipc.messages import StepOutput
+from headrace_engine.ipc.step_output import StepOutput
 from headrace_engine.result_types import RequestStat
 from headrace_engine.stat_types import CoreStat, Counters, Rates
 

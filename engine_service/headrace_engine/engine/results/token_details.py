@@ -7,7 +7,7 @@ from array import array
 from dataclasses import dataclass
 from typing import Self
 
-from headrace_engine.result_types import TokenDetails, TokenTensors, TopLogprobs
+from headrace_engine.token_types import TokenDetails, TokenTensors, TopLogprobs
 
 TOKEN_BYTES = 9
 """Maximum bytes of a token in a message without its text: its id and logprob. Each of its top ids takes as many."""

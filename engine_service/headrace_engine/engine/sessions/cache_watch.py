@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from headrace_engine.engine.cores.cached_blocks import CachedBlocks
 from headrace_engine.engine.sessions.session_update import CacheEvent
-from headrace_engine.ipc.messages import CacheChange
+from headrace_engine.ipc.step_output import CacheChange
 
 _CHANGES_AT_ONCE = 1024
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from headrace_engine.engine.results.usage import Usage
 from headrace_engine.errors import HeadraceError
 from headrace_engine.model_types import ModelState
-from headrace_engine.result_types import EndRecord, GenerateStatus, PrefixReuse, TokenDetails
+from headrace_engine.result_types import EndRecord, GenerateStatus, PrefixReuse
+from headrace_engine.token_types import TokenDetails
 
 UPDATE_BYTES = 960 * 1024
 """Maximum size of an update, in bytes. The largest single entry fits into the rest up to 1 MiB."""

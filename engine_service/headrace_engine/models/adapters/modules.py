@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from headrace_engine.models.adapters.adapter import may_change
 from headrace_engine.models.files import StoredTensor, TensorInfo
-from headrace_engine.models.layout import FileLayout, by_file_name, expected_shapes, info_of
+from headrace_engine.models.layout import FileLayout, by_file_name, info_of
 from headrace_engine.models.loaders.huggingface import FLOATS
 from headrace_engine.models.spec import DecoderSpec
+from headrace_engine.models.tensor_shapes import expected_shapes
 
 _WEIGHT = ".weight"
 

@@ -10,7 +10,7 @@ from headrace_proto.v1.engine_service_pb2 import SERVER_ROLE_ENGINE, GetServerIn
 from headrace_proto.v1.request_service_pb2 import GeneratedElementsRequest, GeneratedElementsResponse, GenerateResponse
 from headrace_proto.v1.session_pb2 import RowDetails
 
-from headrace_engine import chat_types, model_types, request_types, result_types
+from headrace_engine import chat_types, model_types, request_types, result_types, token_types
 from headrace_engine.service.convert.codec import Codec, Pair, enum_pair
 from headrace_engine.service.convert.config import GENERATION_CONFIG, RUNTIME_CONFIG
 from headrace_engine.service.convert.status import fill_status, to_error
@@ -52,7 +52,7 @@ def elements_to_wire(elements: result_types.Elements) -> request_pb2.GeneratedEl
     return message
 
 
-def fill_details(message: request_pb2.GeneratedElements | RowDetails, details: result_types.TokenDetails) -> None:
+def fill_details(message: request_pb2.GeneratedElements | RowDetails, details: token_types.TokenDetails) -> None:
     """Write the details of consecutive tokens: logprobs and tensors."""
     if details.token_logprobs is not None:
         _fill_logprobs(message.logprobs, details.token_logprobs, details.top_logprobs)
@@ -67,7 +67,7 @@ def _fill_tensor(message: request_pb2.NamedTensor, size: int, data: bytes) -> No
     message.tensor.data = data
 
 
-def prompt_to_wire(piece: result_types.PromptLogprobs | None) -> request_pb2.PromptLogprobs | None:
+def prompt_to_wire(piece: token_types.PromptLogprobs | None) -> request_pb2.PromptLogprobs | None:
     """Convert the prompt logprobs of a part of a prompt, if there are any."""
     if piece is None:
         return None
@@ -77,7 +77,7 @@ def prompt_to_wire(piece: result_types.PromptLogprobs | None) -> request_pb2.Pro
 
 
 def _fill_logprobs(
-    message: request_pb2.Logprobs, token_logprobs: Iterable[float], tops: result_types.TopLogprobs | None
+    message: request_pb2.Logprobs, token_logprobs: Iterable[float], tops: token_types.TopLogprobs | None
 ) -> None:
     """Write the logprobs of consecutive tokens."""
     message.SetInParent()

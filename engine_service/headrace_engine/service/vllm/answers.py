@@ -8,15 +8,8 @@ from typing import Any
 from smg_grpc_proto.generated import vllm_engine_pb2 as wire
 
 from headrace_engine.errors import Internal
-from headrace_engine.result_types import (
-    Elements,
-    EndRecord,
-    FinishReason,
-    PromptLogprobs,
-    ReadResult,
-    StopKind,
-    TopLogprobs,
-)
+from headrace_engine.result_types import Elements, EndRecord, FinishReason, ReadResult, StopKind
+from headrace_engine.token_types import PromptLogprobs, TopLogprobs
 
 _REASONS = {
     FinishReason.EOS: "stop",

@@ -11,8 +11,9 @@ from typing import Any, get_args, get_origin, get_type_hints
 import pytest
 from headrace_engine.ipc import frames
 from headrace_engine.ipc.commands import AddSequence, CoreCommand, Ping
-from headrace_engine.ipc.messages import CoreMessage, Pong, StepOutput
+from headrace_engine.ipc.messages import CoreMessage, Pong
 from headrace_engine.ipc.ranks import RankAnswer, RankCommand
+from headrace_engine.ipc.step_output import StepOutput
 from headrace_engine.sampling_params import SamplingParams
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

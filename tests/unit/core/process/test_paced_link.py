@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import pytest
 from headrace_engine.core.paced_link import PacedLink
 from headrace_engine.ipc.commands import CoreCommand, Ping
-from headrace_engine.ipc.messages import CoreMessage, Ended, Pong, PromptPiece, Scheduled, StepBegun, StepOutput
+from headrace_engine.ipc.messages import CoreMessage, Pong, StepBegun
+from headrace_engine.ipc.step_output import Ended, PromptPiece, Scheduled, StepOutput
 from headrace_engine.result_types import FinishReason
 from headrace_engine.stat_types import CoreStat
 

@@ -13,7 +13,8 @@ import sys
 import pytest
 from headrace_engine.engine.cores.core_link import CoreLauncher
 from headrace_engine.ipc.commands import AddSequence, Ping
-from headrace_engine.ipc.messages import CoreFailed, StepBegun, StepOutput
+from headrace_engine.ipc.messages import CoreFailed, StepBegun
+from headrace_engine.ipc.step_output import StepOutput
 from headrace_engine.process import EarlyLauncher
 from headrace_engine.process.parent import ProcessLink
 from support.clocks.waiting import LIMIT

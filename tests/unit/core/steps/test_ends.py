@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from headrace_engine.core.link import LinkClosed
 from headrace_engine.ipc.commands import Ping, Shutdown
-from headrace_engine.ipc.messages import Ended, Pong
+from headrace_engine.ipc.messages import Pong
+from headrace_engine.ipc.step_output import Ended
 from headrace_engine.result_types import FinishReason
 from headrace_engine.sampling_params import SamplingParams
 from support.core.rig import Rig

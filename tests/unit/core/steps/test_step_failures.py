@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from headrace_engine.core.runner import SequenceStep
 from headrace_engine.core.steps.executor import StepFailed
-from headrace_engine.ipc.messages import Ended
+from headrace_engine.ipc.step_output import Ended
 from headrace_engine.result_types import FinishReason
 from unit.core.conftest import MakeRig
 

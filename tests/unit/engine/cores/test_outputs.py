@@ -15,9 +15,10 @@ from headrace_engine.engine.results.sequence import Sequence
 from headrace_engine.engine.results.statistics import SequenceTimes, StepHistory
 from headrace_engine.engine.results.token_details import DetailOptions
 from headrace_engine.ipc.commands import AddSequence
-from headrace_engine.ipc.messages import Ended, Scheduled, StepOutput
-from headrace_engine.result_types import FinishReason, GenerateStatus, TopLogprobs
+from headrace_engine.ipc.step_output import Ended, Scheduled, StepOutput
+from headrace_engine.result_types import FinishReason, GenerateStatus
 from headrace_engine.sampling_params import SamplingParams
+from headrace_engine.token_types import TopLogprobs
 from support.clocks.clock import FakeClock, settle
 from support.models.vocabularies import byte_level, pieces
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from headrace_engine.ipc.messages import StepOutput
+from headrace_engine.ipc.step_output import StepOutput
 from headrace_engine.model_types import ModelState
 from headrace_engine.request_types import ResumedSequence
 from headrace_engine.result_types import FinishReason, GenerateStatus

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from headrace_engine.errors import NotFound, ResourceExhausted
-from headrace_engine.ipc.messages import PooledPiece
+from headrace_engine.ipc.step_output import PooledPiece
 from headrace_engine.request_types import Embedding, Pooling
 from headrace_engine.result_types import FinishReason
 from support.clocks.clock import settle

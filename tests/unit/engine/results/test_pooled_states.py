@@ -6,7 +6,7 @@ from array import array
 
 import pytest
 from headrace_engine.engine.results.pooled_states import PooledStates
-from headrace_engine.ipc.messages import PooledPiece
+from headrace_engine.ipc.step_output import PooledPiece
 
 
 def piece(position: int, end: int, *values: float) -> PooledPiece:

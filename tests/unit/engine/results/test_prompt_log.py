@@ -9,9 +9,10 @@ from headrace_engine.engine.results.budget import log_bytes
 from headrace_engine.engine.results.prompt_log import PromptLog
 from headrace_engine.engine.results.token_details import DetailOptions
 from headrace_engine.errors import Internal, InvalidArgument, OutOfRange
-from headrace_engine.ipc.messages import PromptPiece
-from headrace_engine.result_types import FinishReason, PromptLogprobs, TopLogprobs
+from headrace_engine.ipc.step_output import PromptPiece
+from headrace_engine.result_types import FinishReason
 from headrace_engine.service.convert.results import elements_to_wire, prompt_to_wire
+from headrace_engine.token_types import PromptLogprobs, TopLogprobs
 from headrace_proto.v1.request_service_pb2 import GetRequestResponse
 from support.clocks.clock import settle
 from support.engine.rig import NAME, Rig

@@ -10,7 +10,8 @@ import pytest
 from headrace_engine.engine.results.result_log import MAX_READ_TEXT, MAX_READ_TOKENS, ResultLog
 from headrace_engine.engine.results.token_details import DetailOptions
 from headrace_engine.errors import NotFound, OutOfRange
-from headrace_engine.result_types import EndRecord, FinishReason, GenerateStatus, PrefixReuse, RequestStat, TopLogprobs
+from headrace_engine.result_types import EndRecord, FinishReason, GenerateStatus, PrefixReuse, RequestStat
+from headrace_engine.token_types import TopLogprobs
 from support.clocks.clock import settle
 
 IDS = (5, 0, 383, 2**32 - 1, 7)

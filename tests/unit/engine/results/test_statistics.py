@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from headrace_engine.engine.results.statistics import WINDOW, SequenceTimes, StepHistory, percentile
-from headrace_engine.ipc.messages import StepOutput
+from headrace_engine.ipc.step_output import StepOutput
 from headrace_engine.stat_types import CoreStat, Counters, PoolStat
 from hypothesis import given
 from hypothesis import strategies as st

@@ -9,7 +9,7 @@ from headrace_engine.engine.cores import cached_blocks
 from headrace_engine.engine.cores.cached_blocks import CachedBlocks
 from headrace_engine.engine.sessions import session_news
 from headrace_engine.engine.sessions.session_news import LOAD_INTERVAL
-from headrace_engine.ipc.messages import CacheChange
+from headrace_engine.ipc.step_output import CacheChange
 from support.engine.session_rig import SessionRig
 
 Announced = dict[str, dict[bool, set[bytes]]]

@@ -16,11 +16,9 @@ from headrace_engine.result_types import (
     ReadResult,
     RequestStat,
     SequenceView,
-    TokenDetails,
-    TokenTensors,
-    TopLogprobs,
 )
 from headrace_engine.service.convert import results
+from headrace_engine.token_types import TokenDetails, TokenTensors, TopLogprobs
 from headrace_proto.v1 import model_pb2, request_pb2, runtime_pb2, stat_pb2
 from unit.service.filled import filled, unset_fields
 
