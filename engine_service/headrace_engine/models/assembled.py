@@ -38,11 +38,12 @@ def assemble(stored: StoredTensor, data: Sequence[memoryview]) -> memoryview:
     """
     assembly = stored.assembly
     assert assembly is not None
-    parts = [_array(part, bytes_) for part, bytes_ in zip(assembly.parts, data, strict=True)]
     if assembly.layout == GROUPED:
+        rows = np.frombuffer(data[0], dtype=np.uint8).reshape(assembly.parts[0].shape[0], -1)
         places = assembly.first + np.arange(stored.shape[0]) * assembly.step
-        taken = parts[0][places // assembly.height * assembly.group + places % assembly.height]
-        return np.ascontiguousarray(taken).reshape(-1).view(np.uint8).data
+        taken: Bytes = rows[places // assembly.height * assembly.group + places % assembly.height]
+        return taken.reshape(-1).data
+    parts = [_array(part, bytes_) for part, bytes_ in zip(assembly.parts, data, strict=True)]
     if assembly.layout in EXPERT_LAYOUTS:
         picked = slice(assembly.first, assembly.first + stored.shape[0] * assembly.step, assembly.step)
         made = EXPERT_LAYOUTS[assembly.layout](assembly.parts, parts, picked)

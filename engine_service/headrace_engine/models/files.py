@@ -34,7 +34,7 @@ class Checksum:
 
 
 GROUPED = "GROUPED"
-"""Layout of numbers whose tensor holds other rows between them: `height` rows of each `group` rows."""
+"""Layout of rows whose tensor holds others between them: `height` rows of each `group` rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,8 @@ class StoredTensor:
     @property
     def files(self) -> tuple[Path, ...]:
         """The files that hold its values."""
-        return (self.file,) if self.assembly is None else tuple(part.file for part in self.assembly.parts)
+        parts = () if self.assembly is None else self.assembly.parts
+        return tuple(file for part in parts for file in part.files) or (self.file,)
 
     def error(self, text: str) -> BadModel:
         """Return an error about this tensor, such as "is truncated"."""

@@ -7,6 +7,7 @@ The package compressed-tensors and transformers pack and unpack their formats th
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from support.models.damage import edit_json
 
 WEIGHTS = "model.safetensors"
 _ROUTER = "mlp.gate."
+_LAYER = re.compile(r"\.\d+\.")
+"""In the names of tensors of layers."""
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 """Of the eight codes in a word of AutoAWQ's gemm layout, the output that each belongs to."""
 
@@ -248,7 +251,7 @@ def write_by_name(path: Path, source: Path, packing: ByName, config: Mapping[str
     tensors = load_file(source / WEIGHTS)
     quantized, plain = dict(tensors), dict(tensors)
     for name, weight in tensors.items():
-        packed = packing(name, weight) if weight.dim() == 2 and name.startswith("model.layers.") else None
+        packed = packing(name, weight) if weight.dim() == 2 and _LAYER.search(name) else None
         if packed is not None:
             parts, plain[name] = packed
             del quantized[name]

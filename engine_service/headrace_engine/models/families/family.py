@@ -103,7 +103,7 @@ def heads_apart(
         joined: name of the tensor in which these stand head by head, without "weight"; {i} is the layer.
 
     Raises:
-        BadModel: it has another shape, or does not hold numbers.
+        BadModel: it has another shape, or holds neither numbers nor rows that are assembled.
     """
     found = dict(tensors)
     for layer in range(spec.num_layers):
@@ -121,8 +121,8 @@ def _of_heads(joined: StoredTensor, spec: DecoderSpec, source: str) -> Iterator[
     expected = (spec.num_kv_heads * group, *((spec.hidden_size,) if inner else ()))
     if joined.shape != expected:
         raise wrong_shape(joined, expected, spec, source)
-    if joined.assembly is not None or joined.storage not in _NUMBERS:
-        raise joined.error(f"is {joined.storage}, which is not supported where it holds several projections")
+    if joined.assembly is None and joined.storage not in _NUMBERS:
+        raise joined.error(f"is {joined.storage}; supported are {', '.join(_NUMBERS)}")
     for part, first, heads in (("q", 0, own), ("k", own, 1), ("v", own + 1, 1)):
         begin, height = first * spec.head_dim, heads * spec.head_dim
         rest = joined.rows(begin, joined.shape[0] - begin)

@@ -9,8 +9,11 @@ import regex
 
 from headrace_engine.errors import shown
 from headrace_engine.models.config_fields import ConfigFields
+from headrace_engine.models.families import ARCHITECTURES
 
-_EMBEDDING = "embed_tokens"
+_EMBEDDINGS = {family.hf.names["embed"].split(".")[-2] for family in ARCHITECTURES.values()}
+"""Last parts of the names of embeddings: a class of modules is not in the files."""
+
 _LONGEST = 256
 """Maximum length of a pattern, in characters: more than any name of a tensor needs."""
 
@@ -50,7 +53,7 @@ class Patterns:
             return 0
         if any(self._matches(expression, module) for expression in self._expressions):
             return 1
-        kind = "Embedding" if module.endswith(_EMBEDDING) else "Linear"
+        kind = "Embedding" if module.rpartition(".")[2] in _EMBEDDINGS else "Linear"
         return 2 if kind in self._names else None
 
     def _compiled(self, expressions: Sequence[str]) -> list[Any]:
