@@ -17,6 +17,7 @@ pytestmark = pytest.mark.usefixtures("simulator")
 
 
 QUANTS = {"weight_quant": WeightQuant, "activation_quant": ActivationQuant}
+_TWO_HEADS = {"num_attention_heads": 2}
 DIFFERENT: dict[str, dict[str, object]] = {
     "qwen3": {},
     "smollm3": {"no_rope_layers": [1, 0], "num_hidden_layers": 2},
@@ -34,12 +35,22 @@ DIFFERENT: dict[str, dict[str, object]] = {
     "mixtral": {"num_experts_per_tok": 4},
     "granite moe shared": {},
     "gpt oss": {"num_experts_per_tok": 4, "num_hidden_layers": 2},
-}
+    **{name: {"num_hidden_layers": 1} for name in ("command r biases", "gemma", "glm")},
+    **{name: {**_TWO_HEADS, "num_hidden_layers": 1} for name in (
+        "falcon", "falcon in sequence", "granite moe", "neox", "neox in sequence", "olmoe", "stablelm parallel",
+        "starcoder2 window",
+    )},
+    "falcon2": {**_TWO_HEADS, "num_kv_heads": 1, "num_hidden_layers": 1},
+    "falcon 40b": {"hidden_size": 256, "num_hidden_layers": 1},
+    "olmo3": {},
+}  # fmt: skip
+"""Settings of each family for which heads have a size that the device takes."""
 
 
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_the_scores_are_those_of_the_cpu_backend(name: str, tmp_path: Path) -> None:
-    path = make_tiny_family(tmp_path, name, vocab_size=256, **{**SHAPE, **DIFFERENT[name]})
+    shape = {field: size for field, size in SHAPE.items() if field != "head_dim" or not name.startswith("falcon")}
+    path = make_tiny_family(tmp_path, name, vocab_size=256, **{**shape, **DIFFERENT[name]})
     compare_with_cpu(plan_for(path), seeds=1, tokens=4)
 
 
