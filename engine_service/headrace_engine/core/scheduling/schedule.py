@@ -8,7 +8,7 @@ from headrace_engine.core.in_flight import FinishedStep, InFlightStep
 from headrace_engine.core.runner import NO_COPIES, BlockCopies, SequenceStep
 from headrace_engine.core.scheduling.beam_search import BeamSearch
 from headrace_engine.core.scheduling.drafts.drafted_steps import drafted_steps
-from headrace_engine.core.scheduling.row_options import with_options
+from headrace_engine.core.scheduling.rows import next_row
 from headrace_engine.core.scheduling.sequence import Sequence, SequenceStatus
 from headrace_engine.ipc.step_output import Scheduled
 
@@ -54,8 +54,7 @@ class Row:
     def steps(self) -> list[SequenceStep]:
         """Return the rows as the runner gets them; drafts that its grammar does not allow are dropped."""
         if not self.drafts:
-            step = self.sequence.step(self.count)
-            return [step if self.sequence.plain else with_options(self.sequence, step)]
+            return [next_row(self.sequence, self.count)]
         steps = drafted_steps(self.sequence, self.count, self.drafts)
         del self.drafts[len(steps) - 1 :]
         return steps

@@ -8,7 +8,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from headrace_engine.core.kv.prefix_cache import Cursor
-from headrace_engine.core.runner import SequenceStep
 from headrace_engine.core.scheduling.logit_state import LogitState, RuleTables
 from headrace_engine.core.speculation.acceptance import Checked
 from headrace_engine.core.speculation.draft_state import DraftState
@@ -20,9 +19,6 @@ from headrace_engine.sampling_params import LogitRules
 
 if TYPE_CHECKING:
     from headrace_engine.core.scheduling.beam_search import BeamSearch
-
-_PLACEHOLDER = (0,)
-"""Stands for an id that is still being sampled."""
 
 
 class SequenceStatus(StrEnum):
@@ -241,21 +237,3 @@ class Sequence:
             self.logits.go_back(self.ids, length)
         del self.ids[length:], self.processed[length:]
         self.computed = computed
-
-    def step(self, count: int) -> SequenceStep:
-        """Return the row that computes its next `count` ids; a token is sampled if no ids remain after them.
-
-        A sequence that is not `plain` needs `with_options` as well.
-        """
-        samples, start = count == self.remaining, self.position
-        return SequenceStep(
-            token_ids=self.ids[start : start + count] if self.sampling_row is None else _PLACEHOLDER,
-            start=start,
-            blocks=self.blocks,
-            sampling=self.request.sampling if samples else None,
-            position=self.generated_length,
-            index=self.request.index,
-            masked_ids=self.masked_ids,
-            sampled_at=self.sampling_row,
-            adapter=self.request.adapter,
-        )

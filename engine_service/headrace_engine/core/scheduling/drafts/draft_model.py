@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from headrace_engine.core.runner import Sampled, SequenceStep
 from headrace_engine.core.scheduling.drafts.drafted_steps import ahead, take_draft
-from headrace_engine.core.scheduling.row_options import with_rules
+from headrace_engine.core.scheduling.rows import with_rules
 from headrace_engine.core.scheduling.sequence import Sequence
 from headrace_engine.core.speculation.draft_state import DraftState, WrittenBlocks
 from headrace_engine.core.speculation.row_costs import RowCosts

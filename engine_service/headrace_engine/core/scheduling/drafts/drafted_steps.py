@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from headrace_engine.core.runner import SequenceStep
-from headrace_engine.core.scheduling.row_options import with_options
+from headrace_engine.core.scheduling.rows import next_row
 from headrace_engine.core.scheduling.sequence import Sequence
 from headrace_engine.guided.guide import Guide, GuideFailed
 from headrace_engine.guided.library import LibraryFailed
@@ -77,9 +77,7 @@ def _fork(guide: Guide) -> Guide:
 
 def _detached_row(sequence: Sequence, count: int) -> SequenceStep:
     """Return a row that shares no array with its sequence, which follows further ids before the row is computed."""
-    step = sequence.step(count)
-    if not sequence.plain:
-        step = with_options(sequence, step)
+    step = next_row(sequence, count)
     changes, processing = step.changes, step.processing
     if changes is not None:
         allowed = None if changes.allowed is None else array("I", changes.allowed)

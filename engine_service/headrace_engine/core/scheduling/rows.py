@@ -1,4 +1,4 @@
-"""Options of a row beyond plain sampling: rules, grammars, processors, and reports of the prompt."""
+"""The row of a sequence in a step: the ids that it computes, and everything that its request asks of them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,28 @@ from headrace_engine.core.scheduling.logit_state import LogitState
 from headrace_engine.core.scheduling.sequence import Sequence
 from headrace_engine.sampling_params import LogitRules
 
+_PLACEHOLDER = (0,)
+"""Stands for an id that is still being sampled."""
 
-def with_options(sequence: Sequence, step: SequenceStep) -> SequenceStep:
+
+def next_row(sequence: Sequence, count: int) -> SequenceStep:
+    """Return the row that computes its next `count` ids; a token is sampled if no ids remain after them."""
+    samples, start = count == sequence.remaining, sequence.position
+    step = SequenceStep(
+        token_ids=sequence.ids[start : start + count] if sequence.sampling_row is None else _PLACEHOLDER,
+        start=start,
+        blocks=sequence.blocks,
+        sampling=sequence.request.sampling if samples else None,
+        position=sequence.generated_length,
+        index=sequence.request.index,
+        masked_ids=sequence.masked_ids,
+        sampled_at=sequence.sampling_row,
+        adapter=sequence.request.adapter,
+    )
+    return step if sequence.plain else _with_options(sequence, step)
+
+
+def _with_options(sequence: Sequence, step: SequenceStep) -> SequenceStep:
     """Add to a row of a sequence everything that its request has beyond plain sampling."""
     samples = step.sampling is not None
     if samples and (sequence.request.rules is not None or sequence.guide is not None):
