@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 from headrace_engine.block_keys import Scope, block_keys
@@ -115,3 +116,12 @@ class ModelCore:
         """End all running sequences."""
         for key in self.outputs.finish_all(reason):
             self._client.send(EndSequence(key))
+
+    async def drain(self, limit: float | None) -> None:
+        """Let the running sequences end for at most `limit` seconds, then end them with DRAINED; None: no limit."""
+        try:
+            # Not wait_for: cancelled by a second signal, it would make asyncio log an exception never retrieved.
+            async with asyncio.timeout(limit):
+                await self.outputs.wait_idle()
+        except TimeoutError:
+            self.end_all(FinishReason.DRAINED)

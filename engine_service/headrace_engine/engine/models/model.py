@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -15,14 +14,12 @@ from headrace_engine.engine.models.adapter_verbs import AdapterVerbs
 from headrace_engine.engine.models.adapters import Adapters, KeptAdapters
 from headrace_engine.engine.models.context import ModelContext
 from headrace_engine.engine.models.prepare import CallersAdapters, Prepared, prepare
-from headrace_engine.engine.models.state_errors import given_up, wrong_state
+from headrace_engine.engine.models.state_errors import BEFORE_RUNNING, given_up, wrong_state
 from headrace_engine.engine.results.statistics import StepHistory
 from headrace_engine.engine.work.joined_calls import JoinedCalls
 from headrace_engine.errors import HeadraceError, Internal, in_words, quoted
 from headrace_engine.model_types import EffectiveConfig, ModelPhase, ModelProgress, ModelState, ModelView
 from headrace_engine.result_types import FinishReason
-
-_BEFORE_RUNNING = (ModelState.INSTALLING, ModelState.INITIAL, ModelState.STARTING)
 
 
 class Model:
@@ -76,7 +73,7 @@ class Model:
     @property
     def coming(self) -> bool:
         """True if it is on the way to RUNNING: by a call, the command line, or a restore after a restart."""
-        return self.wanted is ModelState.RUNNING and self.state in _BEFORE_RUNNING
+        return self.wanted is ModelState.RUNNING and self.state in BEFORE_RUNNING
 
     def view(self, *, with_effective: bool = True) -> ModelView:
         """Return the current state of the model."""
@@ -211,10 +208,7 @@ class Model:
         self.adapter_verbs.lose(ready.lost_adapters)
 
     async def _stop(self) -> None:
-        try:
-            await asyncio.wait_for(self.outputs.wait_idle(), self.effective.config.drain_limit)
-        except TimeoutError:
-            self.core.end_all(FinishReason.DRAINED)
+        await self.core.drain(self.effective.config.drain_limit)
         self.core.give_up()
         self._report(ModelProgress(ModelPhase.FREEING))
         await self.core.close()

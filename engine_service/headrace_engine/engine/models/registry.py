@@ -28,7 +28,6 @@ from headrace_engine.engine.results.statistics import Clock, StepHistory
 from headrace_engine.engine.work.pools import WorkPools
 from headrace_engine.errors import AlreadyExists, FailedPrecondition, NotFound, quoted
 from headrace_engine.model_types import AdapterView, ModelState, ModelView
-from headrace_engine.result_types import FinishReason
 
 
 class ModelRegistry:
@@ -189,14 +188,7 @@ class ModelRegistry:
 
     async def drain(self, limit: float) -> None:
         """Let requests run for at most `limit` seconds, then end them with DRAINED."""
-        models = self.all()
-        try:
-            # Not wait_for: cancelled by a second signal, it would make asyncio log an exception never retrieved.
-            async with asyncio.timeout(limit):
-                await asyncio.gather(*(model.outputs.wait_idle() for model in models))
-        except TimeoutError:
-            for model in models:
-                model.core.end_all(FinishReason.DRAINED)
+        await asyncio.gather(*(model.core.drain(limit) for model in self.all()))
 
     async def close(self) -> None:
         """End all cores and side processes."""

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from headrace_engine.errors import FailedPrecondition, HeadraceError, Unavailable, quoted
 from headrace_engine.model_types import ModelState
 
+BEFORE_RUNNING = (ModelState.INSTALLING, ModelState.INITIAL, ModelState.STARTING)
+"""States on the way to RUNNING."""
+
 COMPUTING = (ModelState.STARTING, ModelState.RUNNING)
 """States from which a model can only be stopped."""
 
