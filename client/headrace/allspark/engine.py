@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from headrace._base.closing import Closing
@@ -13,7 +13,7 @@ from headrace._values.refusals import invalid
 from headrace.allspark.generation_config import ASGenerationConfigBuilder, MultiMediaInfo
 from headrace.allspark.model_loader import LLM
 from headrace.allspark.runtime_config import AsCacheMode, AsModelConfig, AsModelRuntimeConfigBuilder, TargetDevice
-from headrace.allspark.status import AsStatus, status_of
+from headrace.allspark.status import AsStatus, failed, outcome, request_outcome
 from headrace.compat.local import open_client
 from headrace.errors import HeadraceError
 from headrace.model_types import ModelInfo
@@ -117,18 +117,18 @@ class Engine(RefusedNames, Closing):
 
     def start_model(self, model_name: str) -> AsStatus:
         """Load an installed model onto its devices and warm it up. Its state is RUNNING afterwards."""
-        return _status("start_model", lambda: _log_failures(self.client.start_model(model_name)))
+        return outcome("start_model", lambda: _log_failures(self.client.start_model(model_name)))
 
     def stop_model(self, model_name: str) -> AsStatus:
         """Let the model's requests finish, up to its drain_limit, and free its device memory.
 
         The model stays installed: `start_model` starts it again, `release_model` frees the rest.
         """
-        return _status("stop_model", lambda: _log_failures(self.client.stop_model(model_name)))
+        return outcome("stop_model", lambda: _log_failures(self.client.stop_model(model_name)))
 
     def release_model(self, model_name: str) -> AsStatus:
         """Free everything of a stopped model, including its name."""
-        return _status("release_model", lambda: _log_failures(self.client.release_model(model_name)))
+        return outcome("release_model", lambda: _log_failures(self.client.release_model(model_name)))
 
     def start_request_text(
         self,
@@ -180,11 +180,11 @@ class Engine(RefusedNames, Closing):
 
     def stop_request(self, model_name: str, request_handle: str | None) -> AsStatus:
         """End a request; what it generated stays readable. `model_name` is not needed: the handle is unique."""
-        return _request_status("stop_request", request_handle, self.client.stop_request)
+        return request_outcome("stop_request", request_handle, self.client.stop_request)
 
     def release_request(self, model_name: str, request_handle: str | None) -> AsStatus:
         """End a request and free everything of it. `model_name` is not needed: the handle is unique."""
-        return _request_status("release_request", request_handle, self.client.release_request)
+        return request_outcome("release_request", request_handle, self.client.release_request)
 
     def sync_request(self, model_name: str, request_handle: str | None) -> AsStatus:
         """Wait until a request has ended; without a handle, until all requests to the model have.
@@ -192,8 +192,8 @@ class Engine(RefusedNames, Closing):
         With a handle `model_name` is not needed.
         """
         if request_handle is None:
-            return _status("sync_request", lambda: self.client.sync_request(model=model_name))
-        return _request_status("sync_request", request_handle, self.client.sync_request)
+            return outcome("sync_request", lambda: self.client.sync_request(model=model_name))
+        return request_outcome("sync_request", request_handle, self.client.sync_request)
 
     def close(self) -> None:
         """Close the client; an engine in this process ends with all that it runs."""
@@ -206,29 +206,8 @@ class Engine(RefusedNames, Closing):
         try:
             handle, queue = self.client.start_request(model_name, **arguments)
         except HeadraceError as error:
-            return _failed(verb, error), None, None
+            return failed(verb, error), None, None
         return AsStatus.ALLSPARK_SUCCESS, handle, queue
-
-
-def _status(verb: str, call: Callable[[], Any]) -> AsStatus:
-    """Return the status of a call."""
-    try:
-        call()
-    except HeadraceError as error:
-        return _failed(verb, error)
-    return AsStatus.ALLSPARK_SUCCESS
-
-
-def _request_status(verb: str, handle: str | None, call: Callable[[str], Any]) -> AsStatus:
-    if not handle:
-        logger.error("%s: there is no handle", verb)
-        return AsStatus.ALLSPARK_EMPTY_REQUEST
-    return _status(verb, lambda: call(handle))
-
-
-def _failed(verb: str, error: HeadraceError) -> AsStatus:
-    logger.error("%s: %s", verb, error)
-    return status_of(error)
 
 
 def _log_failures(models: Iterable[ModelInfo]) -> None:

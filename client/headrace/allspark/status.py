@@ -1,8 +1,10 @@
-"""Status codes of DashInfer, from the errors of Headrace."""
+"""Status codes of DashInfer, from the calls and errors of Headrace."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+import logging
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from headrace.errors import (
     AuthError,
@@ -15,6 +17,8 @@ from headrace.errors import (
     StateError,
     UnavailableError,
 )
+
+logger = logging.getLogger("headrace.allspark")
 
 
 class AsStatus(int):
@@ -138,3 +142,26 @@ def status_of(error: HeadraceError) -> AsStatus:
     """Return the status of an error."""
     name = _BY_REASON.get(error.reason) or next(name for kind, name in _BY_KIND if isinstance(error, kind))
     return AsStatus(_CODES[name], error)
+
+
+def outcome(verb: str, call: Callable[[], Any]) -> AsStatus:
+    """Call, and return the status; an error is logged."""
+    try:
+        call()
+    except HeadraceError as error:
+        return failed(verb, error)
+    return AsStatus.ALLSPARK_SUCCESS
+
+
+def request_outcome(verb: str, handle: str | None, call: Callable[[str], Any]) -> AsStatus:
+    """Call with a handle, and return the status; an error, as that there is no handle, is logged."""
+    if not handle:
+        logger.error("%s: there is no handle", verb)
+        return AsStatus.ALLSPARK_EMPTY_REQUEST
+    return outcome(verb, lambda: call(handle))
+
+
+def failed(verb: str, error: HeadraceError) -> AsStatus:
+    """Log the error of a call, and return its status."""
+    logger.error("%s: %s", verb, error)
+    return status_of(error)
