@@ -93,6 +93,33 @@ def _parser() -> OneLineParser:
     add = parser.add_argument
     add("--version", action="version", version=__version__)
     add_server_flags(parser, port=7070, running="calls in progress")
+    _add_engine_flags(parser)
+    add(
+        "--http",
+        type=_http,
+        metavar="HOST:PORT",
+        help="address to serve OpenAI's and Anthropic's HTTP APIs on; port 0 picks a free one; default: none",
+    )
+    add("--name", default="gateway", help="name that GetServerInfo reports; default %(default)s")
+    add(
+        "--poll-interval",
+        type=seconds(0.05),
+        default=1.0,
+        metavar="SECONDS",
+        help="interval between health polls of an engine; default 1",
+    )
+    add(
+        "--affinity",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="prefer the engine that has computed the beginning of a prompt; default: on",
+    )
+    _add_security_flags(parser)
+    return parser
+
+
+def _add_engine_flags(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     add(
         "--engine",
         type=_engine,
@@ -120,28 +147,6 @@ def _parser() -> OneLineParser:
         metavar="NAME",
         help="engine that gets a request only where no other takes it, such as one on CPUs beside cards; repeatable",
     )
-    add(
-        "--http",
-        type=_http,
-        metavar="HOST:PORT",
-        help="address to serve OpenAI's and Anthropic's HTTP APIs on; port 0 picks a free one; default: none",
-    )
-    add("--name", default="gateway", help="name that GetServerInfo reports; default %(default)s")
-    add(
-        "--poll-interval",
-        type=seconds(0.05),
-        default=1.0,
-        metavar="SECONDS",
-        help="interval between health polls of an engine; default 1",
-    )
-    add(
-        "--affinity",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="prefer the engine that has computed the beginning of a prompt; default: on",
-    )
-    _add_security_flags(parser)
-    return parser
 
 
 def _add_security_flags(parser: argparse.ArgumentParser) -> None:

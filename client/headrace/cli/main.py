@@ -108,6 +108,16 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="headrace", description="Talk to a Headrace gateway or engine.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
+    _add_answers(commands)
+    commands.add_parser("doctor", help="say what this machine can run, by the engine that is installed on it")
+    _add_models(commands)
+    _add_adapters(commands)
+    _add_serialize(commands)
+    return parser
+
+
+def _add_answers(commands: Any) -> None:
+    """Add the commands that generate."""
     chat = _command(commands, "chat", cli_chat.chat, "chat with a model; each line is a message, /help lists commands")
     chat.add_argument("model")
     chat.add_argument("--system", metavar="TEXT", help="system message to begin with")
@@ -122,8 +132,9 @@ def _parser() -> argparse.ArgumentParser:
     cli_bench.add_arguments(bench)
     _takes_fields(bench, cli_bench.FIELDS, "GenerationFields", "temperature=0.7")
 
-    commands.add_parser("doctor", help="say what this machine can run, by the engine that is installed on it")
 
+def _add_models(commands: Any) -> None:
+    """Add the verbs of models."""
     models = _command(commands, "models", cli_models.models, "list models, their states, and why one failed")
     models.epilog = cli_models.COLUMNS
 
@@ -136,6 +147,8 @@ def _parser() -> argparse.ArgumentParser:
     _about_model(commands, "stop", cli_models.stop, "stop a model once its requests end, or at its drain_limit")
     _about_model(commands, "release", cli_models.release, "free a model that does not run, and its name")
 
+
+def _add_adapters(commands: Any) -> None:
     adapters = _about_model(commands, "adapters", cli_adapters.adapters, "list the LoRA adapters of a model")
     adapters.epilog = cli_adapters.COLUMNS
     load = _about_model(commands, "load-adapter", cli_adapters.load, "load a LoRA adapter for an installed model")
@@ -144,6 +157,8 @@ def _parser() -> argparse.ArgumentParser:
     unload = _about_model(commands, "unload-adapter", cli_adapters.unload, "unload an adapter that no request uses")
     unload.add_argument("adapter", help="its name")
 
+
+def _add_serialize(commands: Any) -> None:
     serialize = _about_model(
         commands, "serialize", cli_serialize.serialize, "write a model in Headrace's own format, on its engines' hosts"
     )
@@ -154,7 +169,6 @@ def _parser() -> argparse.ArgumentParser:
     serialize.add_argument("--skip-if-exists", action="store_true", help="keep files that were made in the same way")
     _takes_fields(serialize, cli_serialize.FIELDS, "InstallFields", "weight_quant=INT8")
     serialize.epilog = f"{cli_serialize.COLUMNS} {serialize.epilog}"
-    return parser
 
 
 def _command(commands: Any, name: str, run: Callable[[Client, Any], int], words: str) -> Any:

@@ -65,27 +65,35 @@ def record_program(
     ops.sample(logits)
     counts = {Rows.TOKENS: plan.max_prefill_tokens, Rows.LOGITS: plan.max_rows}
     offsets, floats = plan_offsets(ops.recorded, counts)
-    held = spec if share is None else share.heads(spec)
-    program = Program(
-        cpu,
-        Shape(
-            workspace=floats,
-            max_tokens=plan.max_prefill_tokens,
-            max_sequences=plan.max_rows,
-            max_logits=plan.max_rows,
-            max_positions=positions.length,
-            layers=spec.num_layers,
-            heads=held.num_heads,
-            kv_heads=held.num_kv_heads,
-            head_dim=padded.head_dim,
-            block_size=plan.block_size,
-            kv=kv,
-            vocab=spec.vocab_size,
-            adapters=plan.lora_max_num,
-            rank=0 if share is None else share.rank,
-            ranks=plan.tensor_parallel,
-        ),
-    )
+    program = Program(cpu, _shape(plan, padded, share, positions.length, kv, floats))
     for op in ops.recorded:
         op.record(program, offsets)
     return Recorded(program, offsets[ops.states], offsets[ops.selected], offsets[logits])
+
+
+def _shape(
+    plan: CorePlan, spec: DecoderSpec, share: CpuShare | None, max_positions: int, kv: Kv, workspace: int
+) -> Shape:
+    """Return the plan's largest batch, and the model's numbers.
+
+    Args:
+        workspace: floats of all values.
+    """
+    held = spec if share is None else share.heads(spec)
+    return Shape(
+        workspace=workspace,
+        max_tokens=plan.max_prefill_tokens,
+        max_sequences=plan.max_rows,
+        max_logits=plan.max_rows,
+        max_positions=max_positions,
+        layers=spec.num_layers,
+        heads=held.num_heads,
+        kv_heads=held.num_kv_heads,
+        head_dim=spec.head_dim,
+        block_size=plan.block_size,
+        kv=kv,
+        vocab=spec.vocab_size,
+        adapters=plan.lora_max_num,
+        rank=0 if share is None else share.rank,
+        ranks=plan.tensor_parallel,
+    )
