@@ -43,7 +43,8 @@ class SessionDriver:
     """
 
     def __init__(self, transport: Transport, *, owner: str, client: str, policy: RetryPolicy, clock: Clock) -> None:
-        # Reentrant: dropping the last queue under the lock may finalize the client, which closes this.
+        # Guards the session, the readers of its feeds, and all that changes below. The stream is read and written
+        # without it. Reentrant: dropping the last queue under the lock may finalize the client, which closes this.
         self.lock = threading.RLock()
         self._transport = transport if isinstance(transport, SessionTransport) else None
         self._policy = policy

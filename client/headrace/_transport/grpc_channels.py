@@ -114,9 +114,9 @@ class Failover:
         self._channels: list[Channel | None] = [None] * len(targets)
         self._mismatches = {target: Mismatch(target, credentials) for target in targets}
         self._current = 0
-        self._left: list[Channel] = []
+        self._left: list[Channel] = []  # Calls on them go on: they are closed with the others.
         self._closed = False
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # Guards all that changes: calls come from any thread.
         self._wrong: dict[str, str] = {}
 
     def channel(self) -> Channel:

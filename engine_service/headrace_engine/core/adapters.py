@@ -26,6 +26,7 @@ class AdapterReads:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
+        # Owned by the core's thread: a reading thread knows its adapter and its future, and loads nothing.
         self._pending: dict[int, Future[Callable[[], None]]] = {}
 
     def __len__(self) -> int:

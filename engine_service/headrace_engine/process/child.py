@@ -31,6 +31,8 @@ class SocketLink:
         self._socket = connection
         self._frames = FrameReader()
         self._pending: list[CoreCommand] = []
+        # Two threads use the link: the core's, and beside its steps the one that answers pings. `_reading` guards
+        # `_frames` and `_pending`; `_writing` keeps the bytes of one `send` together.
         self._reading, self._writing = threading.Lock(), threading.Lock()
 
     def receive_plan(self) -> CorePlan:

@@ -88,8 +88,9 @@ class QueueLink:
         self._loop = loop
         self._receive = receive
         self._commands: list[CoreCommand] = []
+        # Guards `_commands`: the event loop adds, the core's thread takes, and the one that answers pings takes these.
         self._news = threading.Condition()
-        self._is_cut = False
+        self._is_cut = False  # Only ever set, so that all of them read it without the lock.
 
     def put(self, message: CoreCommand) -> None:
         """Queue a command for the core."""

@@ -86,6 +86,7 @@ class Engine:
         self.address = address.address
         self.spare = spare
         self._security = security or EngineSecurity()
+        # The pool closes it, once the engine is dropped and its session has ended.
         self.channel = self._security.channel(str(address.address), _CHANNEL_OPTIONS)
         self.models = model_service_pb2_grpc.ModelServiceStub(self.channel)
         self.requests = request_service_pb2_grpc.RequestServiceStub(self.channel)

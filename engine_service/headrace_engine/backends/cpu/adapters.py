@@ -58,7 +58,10 @@ class CpuAdapters:
         self.nbytes = sum(each.a.nbytes + each.b.nbytes for each in self._matrices.values())
 
     def table(self, name: str) -> ctypes.Array[LowRank]:
-        """Return what each adapter adds to a matrix; loading one changes it."""
+        """Return what each adapter adds to a matrix; loading one changes it.
+
+        It holds addresses of the factors, which this object owns: it must outlive the programs that read them.
+        """
         return self._matrices[name].table
 
     def read(self, plan: AdapterPlan) -> Callable[[], None]:

@@ -56,7 +56,7 @@ class Guides:
 
     def __init__(self, open_maker: Callable[[], GuideMaker]) -> None:
         self._open_maker = open_maker
-        self._maker: GuideMaker | None = None
+        self._maker: GuideMaker | None = None  # Of the compiling thread alone.
         self._queue = GuideQueue()
         self._thread: threading.Thread | None = None
         self._pending: dict[int, tuple[AddSequence, Future[Followers]]] = {}

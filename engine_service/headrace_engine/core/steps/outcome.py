@@ -115,6 +115,7 @@ class Outcome:
         parts = self._prompts, self._pooled, self._drafts, self._ended
         output = step_output(schedule, self._sampled, *parts, stat, seconds)
         output.cache, output.searched, self._searched = cache, self._searched, {}
+        # New lists: the output is the front half's from here on, and not copied where the core is a thread beside it.
         self._sampled, self._prompts, self._pooled, self._drafts, self._ended = [], [], [], [], []
         self._published = stat
         self._link.send(output)

@@ -31,7 +31,7 @@ class CpuRank(CpuRunner, RankRunner):
         # What changes logits is rank 0's.
         super().__init__(plan if rank == 0 else replace(plan, logits_processors=()), processes)
         self._share = CpuShare(rank, plan.tensor_parallel)
-        self._file: int | None = None
+        self._file: int | None = None  # Rank 0's: open until close(), since the others open it by its number.
         self._exchange: Exchange | None = None
 
     def meet(self) -> str:
@@ -77,7 +77,7 @@ class CpuRank(CpuRunner, RankRunner):
 
     def close(self) -> None:
         """See Runner. Closing twice is allowed."""
-        super().close()
+        super().close()  # First: its programs exchange through this memory.
         if self._exchange is not None:
             self._exchange.close()
             self._exchange = None
