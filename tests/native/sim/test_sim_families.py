@@ -42,6 +42,7 @@ DIFFERENT: dict[str, dict[str, object]] = {
     )},
     "falcon2": {**_TWO_HEADS, "num_kv_heads": 1, "num_hidden_layers": 1},
     "falcon 40b": {"hidden_size": 256, "num_hidden_layers": 1},
+    "exaone4": {"layer_types": ["sliding_attention", "full_attention"], "num_hidden_layers": 2},
     "olmo3": {},
 }  # fmt: skip
 """Settings of each family for which heads have a size that the device takes."""

@@ -21,6 +21,8 @@ _PIECES = (f"{SPACE}the", f"{SPACE}hello", "world", f"{SPACE}is", "ing", f"{SPAC
 ARCHITECTURES = {
     "cohere": "command-r",
     "cohere2": "cohere2",
+    "ernie4_5": "ernie4_5",
+    "exaone4": "exaone4",
     "falcon": "falcon",
     "gemma2": "gemma2",
     "gemma3_text": "gemma3",
@@ -44,6 +46,7 @@ ARCHITECTURES = {
     "qwen2_moe": "qwen2moe",
     "qwen3": "qwen3",
     "qwen3_moe": "qwen3moe",
+    "seed_oss": "seed_oss",
     "smollm3": "smollm3",
     "stablelm": "stablelm",
     "starcoder2": "starcoder2",

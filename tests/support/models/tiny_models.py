@@ -216,6 +216,13 @@ FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "falcon 40b": ("Falcon", {"new_decoder_architecture": True, "num_kv_heads": 2, "bias": True}),
     "starcoder2": ("Starcoder2", {"tie_word_embeddings": True}),
     "starcoder2 window": ("Starcoder2", {"use_bias": False, "sliding_window": 9}),
+    "seed oss": ("SeedOss", {"head_dim": 24}),
+    "seed oss biases": ("SeedOss", {"head_dim": 16, "attention_out_bias": True, "mlp_bias": True}),
+    "ernie": ("Ernie4_5", {"head_dim": 24, "tie_word_embeddings": True}),
+    "ernie biases": ("Ernie4_5", {"head_dim": 16, "use_bias": True, "tie_word_embeddings": True}),
+    "cwm": ("Cwm", {"num_hidden_layers": 5, "head_dim": 16, "sliding_window": 9}),
+    "exaone4": ("Exaone4", {"num_hidden_layers": 5, "sliding_window": 9}),
+    "exaone4 whole": ("Exaone4", {"sliding_window": None, "layer_types": [_FULL] * 2}),
     "phi3": ("Phi3", {"sliding_window": 20}),
     "phi4 mini": (
         "Phi3",

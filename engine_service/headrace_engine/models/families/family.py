@@ -60,6 +60,11 @@ def same_layers(count: int, window: int | None = None) -> tuple[LayerSpec, ...]:
     return (LayerSpec(window=window),) * count
 
 
+def rotating_windows(layers: tuple[LayerSpec, ...]) -> tuple[LayerSpec, ...]:
+    """Return layers of which those with a window rotate, and the others do not."""
+    return tuple(replace(layer, rope=None if layer.window is None else 0) for layer in layers)
+
+
 def check_absent(fields: ConfigFields, names: Sequence[str]) -> None:
     """Refuse unsupported settings that would change what is computed.
 

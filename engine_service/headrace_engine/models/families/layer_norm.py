@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headrace_engine.models.config_fields import ConfigFields
-from headrace_engine.models.families.family import Family, GgufHints, check_absent, same_layers
+from headrace_engine.models.families.family import Family, GgufHints, check_absent, rotating_windows, same_layers
 from headrace_engine.models.families.from_config import decoder_from_config, windowed_layers
 from headrace_engine.models.families.from_metadata import decoder_from_metadata, periodic_layers
 from headrace_engine.models.layout import GGUF_NAMES, HF_NAMES, FileLayout
-from headrace_engine.models.spec import DecoderSpec, GateKind, LayerSpec, NormKind
+from headrace_engine.models.spec import DecoderSpec, GateKind, NormKind
 
 _EPS = 1e-5
 _COMMAND_THETA = 500_000.0
@@ -34,11 +34,7 @@ def _cohere2(config: ConfigFields) -> DecoderSpec:
     period = config.integer("sliding_window_pattern", _COMMAND_PERIOD)
     slides = [(index + 1) % period != 0 for index in range(spec.num_layers)]
     layers = windowed_layers(config, spec.num_layers, slides, _COMMAND_WINDOW)
-    return _command(config, replace(spec, layers=_rotating_windows(layers)))
-
-
-def _rotating_windows(layers: tuple[LayerSpec, ...]) -> tuple[LayerSpec, ...]:
-    return tuple(replace(layer, rope=None if layer.window is None else 0) for layer in layers)
+    return _command(config, replace(spec, layers=rotating_windows(layers)))
 
 
 def _command(config: ConfigFields, spec: DecoderSpec) -> DecoderSpec:
@@ -54,7 +50,7 @@ def _command_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
 def _cohere2_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
     spec = decoder_from_metadata(metadata, "cohere2", hints, layer_norm=True)
     layers = periodic_layers(metadata, spec.num_layers, _COMMAND_PERIOD)
-    return _scaled(metadata, replace(spec, layers=_rotating_windows(layers)))
+    return _scaled(metadata, replace(spec, layers=rotating_windows(layers)))
 
 
 def _scaled(metadata: ConfigFields, spec: DecoderSpec) -> DecoderSpec:

@@ -1,6 +1,6 @@
-"""Llama, and what computes the same: SmolLM2, the R1 distills, EXAONE 3, InternLM2, XVERSE.
+"""Llama, and what computes the same: SmolLM2, the R1 distills, EXAONE 3, InternLM2, XVERSE, Seed-OSS, ERNIE 4.5, CWM.
 
-SmolLM3 leaves layers without rotation.
+SmolLM3 leaves layers without rotation, CWM has windows, and ERNIE's files have the rows of rotary pairs adjacent.
 """
 
 from __future__ import annotations
@@ -21,6 +21,11 @@ _INTERNLM2 = "InternLM2ForCausalLM"
 _SMOLLM3_THETA = 2_000_000.0
 _SMOLLM3_PERIOD = 4
 """Each fourth layer of SmolLM3 does not rotate."""
+_SEED_HEAD_DIM, _ERNIE_HEAD_DIM = 128, 128
+_ERNIE_THETA, _ERNIE_EPS = 500_000.0, 1e-5
+_CWM_THETA, _CWM_EPS, _CWM_WINDOW = 1_000_000.0, 1e-5, 8_192
+_CWM_PERIOD = 4
+"""Each first layer of a period of CWM has no window."""
 
 OTHER_MODELS = (
     "expert_count",
@@ -63,6 +68,29 @@ def _exaone(config: ConfigFields) -> DecoderSpec:
 
 def _xverse(config: ConfigFields) -> DecoderSpec:
     return decoder_from_config(config, "XverseForCausalLM")
+
+
+def _seed_oss(config: ConfigFields) -> DecoderSpec:
+    spec = decoder_from_config(config, "SeedOssForCausalLM", head_dim=_SEED_HEAD_DIM)
+    own, output = config.flag("attention_bias", True), config.flag("attention_out_bias", False)
+    return replace(spec, qkv_bias=own, output_bias=output, mlp_bias=config.flag("mlp_bias", False))
+
+
+def _ernie(config: ConfigFields) -> DecoderSpec:
+    spec = decoder_from_config(config, "Ernie4_5ForCausalLM", head_dim=_ERNIE_HEAD_DIM, theta=_ERNIE_THETA, tied=True)
+    has_bias, eps = config.flag("use_bias", False), config.number("rms_norm_eps", _ERNIE_EPS)
+    return replace(spec, qkv_bias=has_bias, output_bias=has_bias, mlp_bias=has_bias, norm_eps=eps)
+
+
+def _cwm(config: ConfigFields) -> DecoderSpec:
+    check_absent(config, ("attention_bias",))
+    if config.get("rope_parameters") is None and config.get("rope_scaling") is None:
+        raise config.error("rope_parameters", "must say how positions are scaled")
+    spec = decoder_from_config(config, "CwmForCausalLM", theta=_CWM_THETA)
+    slides = [index % _CWM_PERIOD != 0 for index in range(spec.num_layers)]
+    layers = windowed_layers(config, spec.num_layers, slides, _CWM_WINDOW)
+    eps = config.number("rms_norm_eps", _CWM_EPS)
+    return replace(spec, mlp_bias=config.flag("mlp_bias", False), norm_eps=eps, layers=layers)
 
 
 def _internlm2(config: ConfigFields) -> DecoderSpec:
@@ -115,10 +143,38 @@ def _exaone_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
     return decoder_from_metadata(metadata, "exaone", hints)
 
 
+def _seed_oss_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
+    check_absent(metadata, OTHER_MODELS)
+    return decoder_from_metadata(metadata, "seed_oss", hints)
+
+
+def _ernie_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
+    check_absent(metadata, OTHER_MODELS)
+    return decoder_from_metadata(metadata, "ernie4_5", hints)
+
+
 LLAMA = Family(
-    from_config={"LlamaForCausalLM": _llama, "SmolLM3ForCausalLM": _smollm3, "XverseForCausalLM": _xverse},
+    from_config={
+        "LlamaForCausalLM": _llama,
+        "CwmForCausalLM": _cwm,
+        "SmolLM3ForCausalLM": _smollm3,
+        "XverseForCausalLM": _xverse,
+    },
     from_metadata={"llama": _gguf, "smollm3": _smollm3_gguf},
     gguf=FileLayout(GGUF_NAMES, interleaved=True),
+)
+
+ERNIE = Family(
+    from_config={"Ernie4_5ForCausalLM": _ernie},
+    from_metadata={"ernie4_5": _ernie_gguf},
+    hf=FileLayout(HF_NAMES, interleaved=True),
+    gguf=FileLayout(GGUF_NAMES, interleaved=True),
+)
+
+SEED_OSS = Family(
+    from_config={"SeedOssForCausalLM": _seed_oss},
+    from_metadata={"seed_oss": _seed_oss_gguf},
+    gguf=FileLayout({**GGUF_NAMES, "post_norm": "blk.{i}.post_attention_norm.weight"}),
 )
 
 _INTERNLM2_NAMES = {

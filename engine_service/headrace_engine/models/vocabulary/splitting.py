@@ -84,7 +84,7 @@ _QWEN2_SPLITTING = Splitting((_QWEN2,), composes=True)
 
 SPLITTINGS: Mapping[str, Splitting] = {
     **dict.fromkeys(
-        ("default", "gpt-2", "olmo", "phi-2", "granite-docling", "mellum", "a.x-4.0", "trillion"),
+        ("default", "gpt-2", "olmo", "phi-2", "exaone4", "granite-docling", "mellum", "a.x-4.0", "trillion"),
         _GPT2,
     ),
     **dict.fromkeys(("smollm", "starcoder", "refact", "command-r", "exaone", "minerva-7b"), _DIGITS),
