@@ -7,7 +7,6 @@ from types import TracebackType
 
 from headrace_engine.core.link import LinkClosed, PingedLink
 from headrace_engine.core.runner import Runner
-from headrace_engine.ipc.messages import CoreFailed
 
 _INTERVAL = 0.1
 """Seconds between two checks for pings."""
@@ -44,8 +43,8 @@ class Pulse:
     def _run(self) -> None:
         try:
             while not self._ended.wait(self._interval):
-                if self._runner.lost:
-                    self._link.send(CoreFailed("ENGINE_FAULT", self._runner.lost))
+                if self._runner.lost is not None:
+                    self._link.send(self._runner.lost)
                     self._link.cut()
                     return
                 self._link.answer(self._runner.progress)

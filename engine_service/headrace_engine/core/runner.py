@@ -10,7 +10,7 @@ from types import MappingProxyType
 from headrace_engine.core.in_flight import FinishedStep, InFlightStep
 from headrace_engine.core.row_fields import LogitChanges, Processing, PromptIds, PromptLogprobs
 from headrace_engine.errors import Internal
-from headrace_engine.ipc.messages import RunnerSizes
+from headrace_engine.ipc.messages import CoreFailed, RunnerSizes
 from headrace_engine.ipc.plans import AdapterPlan
 from headrace_engine.model_types import ModelPhase
 from headrace_engine.sampling_params import SamplingParams
@@ -133,7 +133,7 @@ class Runner(ABC):
     idle_processors: Mapping[str, str] = MappingProxyType({})
     """Logits processors of the plan that the loaded runner cannot run: the reason for each, by name."""
 
-    lost = ""
+    lost: CoreFailed | None = None
     """Why it can compute nothing any more, if that shows outside its steps; may be read from any thread."""
 
     takes_all_at_once = False

@@ -118,6 +118,7 @@ class CorePlan:
         lora_max_rank: largest rank of an adapter.
         tensor_parallel: number of ranks.
         tensor_parallel_mode: how the ranks share the matrices.
+        core_ping_limit: seconds without progress after which a rank is lost.
     """
 
     path: str
@@ -154,6 +155,7 @@ class CorePlan:
     lora_max_rank: int = 0
     tensor_parallel: int = 1
     tensor_parallel_mode: TensorParallelMode = TensorParallelMode.EXACT
+    core_ping_limit: float = 30.0
 
     @property
     def max_rows(self) -> int:

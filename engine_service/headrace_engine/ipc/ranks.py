@@ -1,15 +1,15 @@
 """Messages between the ranks of a model, encoded by `frames.py`: rank 0 commands, the others answer.
 
 Every rank gets the same commands in the same order, so that all take part in the same exchanges. A rank that fails
-answers with CoreFailed, and ends.
+answers with CoreFailed, and ends. Between two commands it answers pings.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace_engine.ipc.commands import Shutdown
-from headrace_engine.ipc.messages import CoreFailed, RunnerSizes
+from headrace_engine.ipc.commands import Ping, Shutdown
+from headrace_engine.ipc.messages import CoreFailed, Pong, RunnerSizes
 from headrace_engine.ipc.plans import CorePlan
 
 
@@ -85,5 +85,5 @@ class RankStep:
     rows: list[RankRow]
 
 
-RankCommand = RankPlan | JoinRanks | AllocateRank | RankCopies | RankStep | Shutdown
-RankAnswer = RankLoaded | RankSizes | CoreFailed
+RankCommand = RankPlan | JoinRanks | AllocateRank | RankCopies | RankStep | Ping | Shutdown
+RankAnswer = RankLoaded | RankSizes | Pong | CoreFailed

@@ -22,8 +22,9 @@ from headrace_engine import child_logs
 from headrace_engine.core.failure import failure
 from headrace_engine.core.ranks import RankRunner, followed_steps
 from headrace_engine.core.runner import BlockCopies
-from headrace_engine.ipc.commands import Shutdown
+from headrace_engine.ipc.commands import Ping, Shutdown
 from headrace_engine.ipc.frames import FrameReader, Message, frame
+from headrace_engine.ipc.messages import Pong
 from headrace_engine.ipc.ranks import AllocateRank, JoinRanks, RankCopies, RankLoaded, RankPlan, RankSizes, RankStep
 from headrace_engine.model_types import ModelPhase
 from headrace_engine.process.ends import end_with, tie_to_parent
@@ -75,6 +76,8 @@ def _serve(connection: socket.socket) -> None:
                 case JoinRanks(place):
                     runner.join(place)
                     connection.sendall(frame(RankSizes(**asdict(runner.size()))))
+                case Ping(number):
+                    connection.sendall(frame(Pong(number)))
                 case Shutdown():
                     return
                 case _:

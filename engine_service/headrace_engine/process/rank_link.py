@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from contextlib import suppress
 from typing import TypeVar
 
-from headrace_engine.errors import Internal
+from headrace_engine.ipc.commands import Ping
 from headrace_engine.ipc.frames import BadMessage, FrameReader, Message, frame
-from headrace_engine.ipc.messages import CoreFailed
+from headrace_engine.ipc.messages import CoreFailed, Pong
 from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.ipc.ranks import RankCommand, RankPlan
 from headrace_engine.process.ends import manner
@@ -21,20 +23,30 @@ _PROGRAM = (sys.executable, "-P", "-m", "headrace_engine.process.rank")
 _CHUNK = 1 << 16
 _GRACE = 1.0
 """Seconds that a rank may take to end; then it is killed, which frees what it holds just as well."""
+_FAULT = "ENGINE_FAULT"
+_CPUCLOCK_SCHED = 2
+"""Of the clocks that Linux has for a process, that of the time which its threads have run."""
 
 Answer = TypeVar("Answer", bound=Message)
 
 
 class RankLink:
-    """Another rank's process, started at once with its plan."""
+    """Another rank's process, started at once with its plan.
+
+    Attributes:
+        number: of the rank.
+    """
 
     def __init__(self, number: int, plan: CorePlan) -> None:
-        self._number = number
+        self.number = number
         self._process, self._socket = spawn(_PROGRAM)
         self._frames = FrameReader()
         self._received: deque[Message] = deque()
         # Held to read: the thread that watches the ranks reads what a rank said last, the core's thread its answers.
         self._reading = threading.Lock()
+        # Held to send: the former sends pings, the latter commands.
+        self._sending = threading.Lock()
+        self._asked = self._answered = 0
         self.send(RankPlan(plan, number))
 
     @property
@@ -51,16 +63,39 @@ class RankLink:
         """Send a command.
 
         Raises:
-            Internal: the rank is gone.
+            HeadraceError: the rank is gone.
         """
         self.send_frame(frame(command))
 
     def send_frame(self, data: bytes) -> None:
         """Send an encoded command; see `send`."""
         try:
-            self._socket.sendall(data)
+            with self._sending:
+                self._socket.sendall(data)
         except OSError as error:
-            raise Internal(self.last_words()) from error
+            raise self.failure().error() from error
+
+    @property
+    def processor_time(self) -> int:
+        """Nanoseconds that all threads of the process have run; 0 if it has ended."""
+        try:
+            return time.clock_gettime_ns((~self.pid << 3) | _CPUCLOCK_SCHED)
+        except OSError:
+            return 0
+
+    def ping(self) -> bool:
+        """Return True if the rank has answered all pings, and send it the next one then. Does not wait."""
+        self._listen()
+        if self._answered < self._asked or not self._sending.acquire(blocking=False):
+            return False  # It computes, or does not take the command that is being sent.
+        try:
+            self._socket.send(frame(Ping(self._asked + 1)), socket.MSG_DONTWAIT)
+            self._asked += 1
+        except OSError:
+            return False
+        finally:
+            self._sending.release()
+        return True
 
     def expect(self, kind: type[Answer]) -> Answer:
         """Wait for an answer of this kind.
@@ -71,23 +106,27 @@ class RankLink:
         with self._reading:
             while not self._received and self._read():
                 pass
-            answer = self._received.popleft() if self._received else None
-        if isinstance(answer, CoreFailed):
-            raise answer.error()
+            answer = self._received[0] if self._received else None
+            if isinstance(answer, CoreFailed):
+                raise answer.error()  # It stays, for `failure`.
+            if answer is not None:
+                self._received.popleft()
         if not isinstance(answer, kind):
-            raise Internal(self.last_words())
+            raise self.failure().error()
         return answer
 
-    def last_words(self) -> str:
-        """Return how the rank ended, which closed its connection."""
+    def failure(self) -> CoreFailed:
+        """Return why the rank ended, which closed its connection: what it said itself, or how it ended."""
         with self._reading, suppress(BadMessage):
             while self._read():
                 pass
-        failed = [answer.message for answer in self._received if isinstance(answer, CoreFailed)]
+        failed = next((answer for answer in self._received if isinstance(answer, CoreFailed)), None)
+        if failed is not None and failed.reason != _FAULT:
+            return failed
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_GRACE)
-        what = f"rank {self._number} of the model {manner(self._process.returncode)}"
-        return f"{what}: {failed[0]}" if failed else what
+        what = f"rank {self.number} of the model {manner(self._process.returncode)}"
+        return CoreFailed(_FAULT, what if failed is None else f"{what}: {failed.message}")
 
     def kill(self) -> None:
         """End the process now."""
@@ -103,11 +142,23 @@ class RankLink:
                 self._process.wait(_GRACE)
         self._socket.close()
 
-    def _read(self) -> bool:
-        """Read once, and wait for it; return False at the end of the stream."""
+    def _listen(self) -> None:
+        """Read what is there, unless the core's thread waits for an answer, and so reads all."""
+        if self._reading.acquire(blocking=False):
+            try:
+                self._read(socket.MSG_DONTWAIT)
+            finally:
+                self._reading.release()
+
+    def _read(self, flags: int = 0) -> bool:
+        """Read once, and wait for it unless the flags say otherwise; return False at the end of the stream."""
         try:
-            data = self._socket.recv(_CHUNK)
+            data = self._socket.recv(_CHUNK, flags)
         except OSError:
             return False
-        self._received += self._frames.feed(data)
+        for message in self._frames.feed(data):
+            if isinstance(message, Pong):
+                self._answered = message.number
+            else:
+                self._received.append(message)
         return bool(data)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import select
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+
+from headrace_proto.pure.faults import is_fault
 
 from headrace_engine.backends.host import compute_threads
 from headrace_engine.core.ranks import RankRunner, rank_step
@@ -14,21 +15,22 @@ from headrace_engine.core.runner import BlockCopies, Progress, Runner, Sampled, 
 from headrace_engine.errors import HeadraceError, Internal, in_words
 from headrace_engine.ipc.commands import Shutdown
 from headrace_engine.ipc.frames import frame
-from headrace_engine.ipc.messages import RunnerSizes
+from headrace_engine.ipc.messages import CoreFailed, RunnerSizes
 from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.ipc.ranks import AllocateRank, JoinRanks, RankCommand, RankCopies, RankLoaded, RankSizes
 from headrace_engine.process.rank_link import Answer, RankLink
+from headrace_engine.process.rank_watch import watch
 
 _GRACE = 1.0
-"""Seconds to wait for the news that another rank has ended."""
+"""Seconds to wait for the news that another rank is lost."""
 
 
 class RankedRunner(Runner):
     """Runs a model with the other ranks, each of which is a process that ends when this one does.
 
     An exchange that a rank does not make leaves the others waiting, or taking one for another. So after a failure
-    inside a step, or the end of a rank, nothing is computed any more: the core ends, and its successor starts all
-    ranks anew.
+    inside a step, or the loss of a rank, nothing is computed any more: the core ends, and its successor starts all
+    ranks anew. A rank that hangs is as lost as one that ended, from its start on.
 
     Args:
         plan: of all ranks.
@@ -36,11 +38,12 @@ class RankedRunner(Runner):
     """
 
     def __init__(self, plan: CorePlan, make: Callable[[CorePlan], RankRunner]) -> None:
+        self._limit = plan.core_ping_limit
         self._plans = [_plan_of(rank, plan) for rank in range(plan.tensor_parallel)]
         self._make = make
         self._own: RankRunner | None = None
         self._others: list[RankLink] = []
-        # Guards `lost` and `_closing`: once it is closing, the thread that watches the ranks kills none.
+        # Guards `lost` and `_closing`: once it is closing, the thread that watches the ranks kills and reads none.
         self._lock = threading.Lock()
         self._noticed = threading.Event()
         self._closing = False
@@ -71,8 +74,10 @@ class RankedRunner(Runner):
         own = self._loaded
         place = own.meet()
         self._tell(JoinRanks(place))
-        own.join(place)
-        return _together([own.size(), *self._expect(RankSizes)])
+        with self._exchanging():
+            own.join(place)
+            sizes = own.size()
+        return _together([sizes, *self._expect(RankSizes)])
 
     def allocate(self, num_blocks: int, num_host_blocks: int = 0) -> None:
         """See Runner."""
@@ -90,10 +95,11 @@ class RankedRunner(Runner):
             return []
         self._tell(rank_step(steps))
         try:
-            return self._loaded.run(steps)
+            with self._exchanging():
+                return self._loaded.run(steps)
         except BaseException as error:
-            self._noticed.wait(_GRACE)  # It may be the end of another rank that failed the exchange.
-            self._lose(f"rank 0 of the model failed within a step: {in_words(error)}")
+            text = f"rank 0 of the model failed within a step: {in_words(error)}"
+            self._lose(CoreFailed("ENGINE_FAULT", text))
             raise
 
     def close(self) -> None:
@@ -101,7 +107,7 @@ class RankedRunner(Runner):
         with self._lock:
             self._closing = True
         for rank in self._others:
-            with suppress(Internal):
+            with suppress(HeadraceError):
                 rank.send(Shutdown())
         for rank in self._others:
             rank.end()
@@ -119,10 +125,10 @@ class RankedRunner(Runner):
         """Send a command to all other ranks.
 
         Raises:
-            Internal: one is lost.
+            HeadraceError: one is lost.
         """
-        if self.lost:
-            raise Internal(self.lost)
+        if self.lost is not None:
+            raise self.lost.error()
         data = frame(command)
         for rank in self._others:
             rank.send_frame(data)
@@ -141,24 +147,34 @@ class RankedRunner(Runner):
                 errors.append(error)
         if errors:
             told = (error for error in errors if not isinstance(error, Internal))
-            raise next(told, errors[0])
+            raise next(told, errors[0] if self.lost is None else self.lost.error())
         return answers
 
+    @contextmanager
+    def _exchanging(self) -> Iterator[None]:
+        """Raise the loss of another rank in place of the failure of an exchange with it."""
+        try:
+            yield
+        except BaseException as error:
+            self._noticed.wait(_GRACE)
+            if is_fault(error) and self.lost is not None:
+                raise self.lost.error() from error
+            raise
+
     def _watch(self) -> None:
-        """Wait for the end of a rank; then end the others, so that no exchange waits for it."""
-        poll = select.poll()
-        by_descriptor = {rank.descriptor: rank for rank in self._others}
-        for descriptor in by_descriptor:
-            poll.register(descriptor, 0)  # No events: a hang-up is always reported.
-        ended = [by_descriptor[descriptor] for descriptor, _ in poll.poll()]
-        self._lose(ended[0].last_words())
+        """Wait for the loss of a rank; then end the others, so that no exchange waits for it."""
+        self._lose(watch(tuple(self._others), self._limit, self._own_progress))
         self._noticed.set()
 
-    def _lose(self, reason: str) -> None:
+    def _own_progress(self) -> int:
         with self._lock:
-            if self._closing or self.lost:
+            return 0 if self._closing else self.progress
+
+    def _lose(self, failed: CoreFailed) -> None:
+        with self._lock:
+            if self._closing or self.lost is not None:
                 return
-            self.lost = reason
+            self.lost = failed
             for rank in self._others:
                 rank.kill()
             if self._own is not None:

@@ -142,23 +142,22 @@ def run_core(
 def _serve(plan: CorePlan, link: PingedLink, make: RunnerFactory, begun: BegunVocabulary | None) -> None:
     plan = with_step_limits(plan)
     vocabulary = begun if begun is not None and begun.fits(plan) else BegunVocabulary.of(plan)
-    with closing(make(plan)) as runner:
-        pace = Pace(plan.step_target, plan.block_size)
-        costs, draft_costs = RowCosts(), RowCosts()
+    with closing(make(plan)) as runner, Pulse(link, runner):
+        _start_and_serve(plan, link, runner, vocabulary)
+
+
+def _start_and_serve(plan: CorePlan, link: PingedLink, runner: Runner, vocabulary: BegunVocabulary) -> None:
+    pace = Pace(plan.step_target, plan.block_size)
+    costs, draft_costs = RowCosts(), RowCosts()
+    try:
         sizes = start_up(plan, runner, link, pace, costs=costs, draft_costs=draft_costs)
         paced = PacedLink(link, plan.stream_interval)
         core = Core(plan, sizes, runner, paced, vocabulary.maker, pace=pace, costs=costs, draft_costs=draft_costs)
-        with Pulse(link, runner):
-            _serve_all(core, runner)
-
-
-def _serve_all(core: Core, runner: Runner) -> None:
-    try:
         core.serve()
     except LinkClosed:
-        if not runner.lost:
+        if runner.lost is None:
             raise
-        _log.error("core_failed: %s", runner.lost)  # The front half has it already.
+        _log.error("core_failed: %s", runner.lost.message)  # The front half has it already.
 
 
 def _report(link: PingedLink, error: BaseException) -> None:

@@ -1,15 +1,17 @@
-"""Models that two processes compute: either may die, and none is left behind."""
+"""Models that two processes compute: either may die or hang, and none is left behind."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from headrace import Client, ResultQueue
+from headrace.model_types import ModelInfo
 from support.clocks.waiting import wait_until
 from support.servers.gate import Gate
 from support.servers.processes import Server, core_of, engine_server, gated_engine_server
@@ -77,6 +79,47 @@ def test_an_idle_core_notices_the_end_of_a_rank(backend: str, tiny: Path) -> Non
         assert reason == "rank 1 of the model was killed by SIGKILL"
         engine.wait_event("core_restarted", model="tiny", epoch=2)
         assert len(ids_of(start_all(client, "tiny")[:1])[0]) == LENGTH
+
+
+HANGS = "rank 1 of the model made no progress for 2 s (--core-ping-limit)"
+
+
+def the_model(client: Client) -> ModelInfo:
+    (model,) = client.get_model("tiny")
+    return model
+
+
+def warms_up(client: Client) -> bool:
+    progress = the_model(client).progress
+    return progress is not None and progress.phase == "WARMING_UP"
+
+
+def has_ranks(engine: Server) -> bool:
+    children = psutil.Process(engine.process.pid).children(recursive=True)
+    return any("headrace_engine.process.rank" in child.cmdline() for child in children)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("stage", ["loading", "warm-up"])
+def test_a_rank_that_hangs_in_a_start_is_lost(stage: str, backend: str, tiny: Path, tmp_path: Path) -> None:
+    """Stopped as soon as it is there, or before the first step: nothing is closed, nothing is said."""
+    gate = Gate(tmp_path / "steps")
+    with gated_engine_server("e1", gate, "--backend", backend, "--core-ping-limit", "2") as engine:
+        with Client(engine.address) as client:
+            client.install_model("tiny", path=str(tiny), tensor_parallel=2, num_threads=2)
+            gate.shut()  # However slow this process is, the start is not over when it comes to stop the rank.
+            client.start_model("tiny", no_wait=True)
+            reached = partial(warms_up, client) if stage == "warm-up" else partial(has_ranks, engine)
+            wait_until(reached, f"there is no {stage}")
+            core = core_of(engine)
+            rank = other_rank(core)
+            rank.suspend()
+            gate.open()
+            wait_until(lambda: the_model(client).state == "FAILED", "the start goes on")
+            assert HANGS in str(the_model(client).failure)
+            assert_gone([core, rank])
+            install(client, tiny, "tiny", tensor_parallel=2)
+            assert len(ids_of(start_all(client, "tiny")[:1])[0]) == LENGTH
 
 
 @pytest.fixture(params=BACKENDS)

@@ -97,7 +97,7 @@ class CpuRunner(ModelRunner[LoadedModel]):
     @property
     def progress(self) -> int:
         """See Runner."""
-        return self._loaded.cpu.progress
+        return 0 if self._model is None else self._model.cpu.progress
 
     def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
         """See Runner."""

@@ -160,6 +160,7 @@ def core_plan(
         draft=draft,
         tensor_parallel=_effective(config, "tensor_parallel"),
         tensor_parallel_mode=_effective(config, "tensor_parallel_mode"),
+        core_ping_limit=options.core_ping_limit,
     )
 
 

@@ -73,12 +73,12 @@ def test_progress_is_reported_until_unheard_then_interrupted() -> None:
 
 def test_a_lost_runner_is_reported_and_its_core_cut_off() -> None:
     class LostRunner(SimulatedRunner):
-        lost = "a rank is gone"
+        lost = CoreFailed("BAD_MODEL", "a rank is gone")
 
     link = ToldLink()
     with Pulse(link, LostRunner(make_plan()), interval=0.001):  # type: ignore[arg-type]
         comes(link.was_cut, "the core is not cut off")
-    assert link.told == [CoreFailed("ENGINE_FAULT", "a rank is gone")]
+    assert link.told == [LostRunner.lost]
 
 
 def test_an_ending_core_does_not_touch_its_runner() -> None:
