@@ -25,6 +25,7 @@ from support.contract.places import (
     BROKEN_MODEL,
     LONG_LENGTH,
     LONG_MODEL,
+    MAX_BATCH,
     MAX_LENGTH,
     MODEL,
     RANKS,
@@ -215,8 +216,9 @@ async def _stay() -> None:
 def _install(client: Client, folders: Folders) -> None:
     tiny, long, broken = str(folders.tiny), str(folders.long), str(folders.broken)
     # One thread each: threads of several cores that wait for one another on two processors take longest.
-    client.install_model(MODEL, path=tiny, max_length=MAX_LENGTH, max_batch=8, num_threads=1)
-    client.install_model(LONG_MODEL, path=long, max_length=LONG_LENGTH, max_batch=2, num_blocks=1300, num_threads=1)
+    client.install_model(MODEL, path=tiny, max_length=MAX_LENGTH, max_batch=MAX_BATCH[MODEL], num_threads=1)
+    sizes = {"max_length": LONG_LENGTH, "max_batch": MAX_BATCH[LONG_MODEL], "num_blocks": 1300}
+    client.install_model(LONG_MODEL, path=long, **sizes, num_threads=1)
     client.install_model(SMALL_POOL_MODEL, path=tiny, max_length=128, max_batch=8, num_blocks=20, num_threads=1)
     client.install_model(BROKEN_MODEL, path=broken, max_length=64, num_threads=1)
     for name in (MODEL, LONG_MODEL, SMALL_POOL_MODEL, BROKEN_MODEL):

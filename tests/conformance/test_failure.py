@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from headrace import Client, InvalidRequestError, NotFoundError, OverloadedError
 from headrace.types import ModelState
-from support.contract.places import MODEL, SMALL_POOL_MODEL, Folders, Place
+from support.contract.places import LONG_LENGTH, MODEL, SMALL_POOL_MODEL, Folders, Place
 
 
 def test_overload_is_an_answer_with_a_time_to_come_back(client: Client, folders: Folders) -> None:
-    client.install_model("narrow", path=str(folders.tiny), max_batch=1, max_waiting=3, max_length=256, num_threads=1)
+    sizes = {"max_batch": 1, "max_waiting": 3, "max_length": LONG_LENGTH}
+    client.install_model("narrow", path=str(folders.long), **sizes, num_threads=1)
     client.start_model("narrow")
     accepted = 0
     with pytest.raises(OverloadedError, match="max_waiting 3") as refusal:

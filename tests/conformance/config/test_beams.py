@@ -107,7 +107,7 @@ def test_texts_differ_and_share_one_prompt(client: Client) -> None:
 
 def test_nothing_is_readable_before_the_search_ends(client: Client) -> None:
     """Meanwhile the statistics tell how long its beams are."""
-    fields = {"ids": [1, 2, 3], "num_beams": 2, "max_new_tokens": 1500, "ignore_eos": True}
+    fields = {"ids": [1, 2, 3], "num_beams": 2, "max_new_tokens": 9000, "ignore_eos": True}
     handle, queue = client.start_request(LONG_MODEL, **fields)
     wait_until(lambda: client.get_request(handle).sequences[0].stat["generated_token_length"] > 1, "no beam grows")
     view = client.get_request(handle).sequences[0]
@@ -118,7 +118,7 @@ def test_nothing_is_readable_before_the_search_ends(client: Client) -> None:
 
 
 def test_a_search_that_is_stopped_has_no_text(client: Client) -> None:
-    handle, queue = client.start_request(LONG_MODEL, ids=[1, 2], num_beams=2, max_new_tokens=2000, ignore_eos=True)
+    handle, queue = client.start_request(LONG_MODEL, ids=[1, 2], num_beams=2, max_new_tokens=9000, ignore_eos=True)
     client.stop_request(handle)
     assert queue.Get() is None
     assert queue.finish_reason is FinishReason.STOPPED

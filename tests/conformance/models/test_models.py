@@ -17,7 +17,7 @@ from headrace import (
 from headrace.model_types import ModelInfo
 from headrace.types import FinishReason, GenerateStatus, ModelState
 from support.clocks.waiting import LIMIT, wait_until
-from support.contract.places import MODEL, Folders, Place
+from support.contract.places import LONG_LENGTH, MODEL, Folders, Place
 from support.contract.second_model import NAME, forget
 
 
@@ -178,7 +178,7 @@ def test_b4_a_model_on_its_way_to_running_is_waited_for(place: Place, client: Cl
 
 
 def test_stop_lets_running_requests_end_until_the_drain_limit(client: Client, folders: Folders) -> None:
-    client.install_model(NAME, path=str(folders.tiny), max_length=256, drain_limit=0.0, num_threads=1)
+    client.install_model(NAME, path=str(folders.long), max_length=LONG_LENGTH, drain_limit=0.0, num_threads=1)
     client.start_model(NAME)
     handle, queue = client.start_request(NAME, ids=[1, 2], ignore_eos=True)
     queue.Get()

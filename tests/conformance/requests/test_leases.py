@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from headrace import Client, NotFoundError
 from headrace.types import FinishReason
 from headrace_proto.v1 import request_pb2
-from support.clocks.waiting import wait_until
+from support.clocks.waiting import DEADLINES, wait_until
 from support.contract.answers import LONG
 from support.contract.places import LONG_MODEL, MODEL
 from support.servers.wire import Wire
@@ -18,8 +20,20 @@ def _lease(running: float, ended: float) -> dict[str, object]:
 
 
 def test_a_request_without_readers_is_stopped_and_then_released(wire: Wire) -> None:
-    config = {**LONG, "max_new_tokens": 9000, "lease": _lease(0.2, 1.0)}
-    handle = wire.start(LONG_MODEL, [1, 2], config=config).handle
+    """Its end is seen before it is gone, if the machine is not too busy to look."""
+    for ended in DEADLINES[1:4]:
+        config = {**LONG, "max_new_tokens": 9000, "lease": _lease(0.2, ended)}
+        handle = wire.start(LONG_MODEL, [1, 2], config=config).handle
+        ends = _ends_until_gone(wire, handle)
+        with pytest.raises(NotFoundError):
+            wire.call("GetRequest", handle=handle)
+        if ends:
+            break
+    assert ends[0].finish_reason == request_pb2.FINISH_REASON_LEASE_EXPIRED
+    assert ends[0].status == request_pb2.GENERATE_STATUS_INTERRUPTED
+
+
+def _ends_until_gone(wire: Wire, handle: str) -> list[Any]:
     ends = []
 
     def gone() -> bool:
@@ -29,10 +43,7 @@ def test_a_request_without_readers_is_stopped_and_then_released(wire: Wire) -> N
         return state is None
 
     wait_until(gone, "the request is still there")
-    assert ends[0].finish_reason == request_pb2.FINISH_REASON_LEASE_EXPIRED
-    assert ends[0].status == request_pb2.GENERATE_STATUS_INTERRUPTED
-    with pytest.raises(NotFoundError):
-        wire.call("GetRequest", handle=handle)
+    return ends
 
 
 def test_the_lease_in_force_is_shown(client: Client) -> None:
@@ -56,12 +67,12 @@ def test_a_request_tells_when_its_lease_runs_out(wire: Wire) -> None:
 
 def test_an_unread_queue_of_a_living_client_is_not_taken_away(client: Client) -> None:
     """The client is there from the start, read or not."""
-    _, queue = client.start_request(LONG_MODEL, ids=[1, 2], max_new_tokens=1500, lease={"running": 0.5}, **LONG)
+    _, queue = client.start_request(LONG_MODEL, ids=[1, 2], max_new_tokens=4000, lease={"running": 0.5}, **LONG)
     wait_until(lambda: not client.list_requests(running_only=True), "the request does not end")
-    wait_until(lambda: queue.GeneratedLength() == 1500, "its last tokens do not arrive")
+    wait_until(lambda: queue.GeneratedLength() == 4000, "its last tokens do not arrive")
     elements = queue.Get()
     assert elements is not None
-    assert len(elements.ids_from_generate) == 1500
+    assert len(elements.ids_from_generate) == 4000
     assert queue.finish_reason is FinishReason.MAX_LENGTH
     stat = queue.RequestStatInfo()
     assert (stat["finished_time"] or 0) - (stat["arrival_time"] or 0) > 500, "the lease would not have run out"

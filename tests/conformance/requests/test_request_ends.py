@@ -13,8 +13,11 @@ from headrace import (
 from headrace.errors import DeadlineError
 from headrace.types import FinishReason, GenerateStatus
 from support.clocks.waiting import LIMIT, wait_until
-from support.contract.answers import LONG, ids_of
+from support.contract.answers import LONG, fill_batch, ids_of
 from support.contract.places import BROKEN_MODEL, LONG_MODEL, MODEL, SIM, SMALL_POOL_MODEL, Place
+
+TRIES = 10
+"""Times that requests are to be in each other's way: on a busy machine the first may end before the last begins."""
 
 
 @pytest.mark.sim
@@ -25,9 +28,12 @@ def test_preemption_is_invisible(place: Place, client: Client) -> None:
     for prompt in prompts:
         _, queue = client.start_request(SMALL_POOL_MODEL, ids=prompt, max_new_tokens=100, **LONG)
         alone.append(ids_of(queue))
-    queues = [client.start_request(SMALL_POOL_MODEL, ids=p, max_new_tokens=100, **LONG)[1] for p in prompts]
-    assert [ids_of(queue) for queue in queues] == alone
-    assert sum(queue.RequestStatInfo()["preemptions"] or 0 for queue in queues) > 0
+    for _ in range(TRIES):
+        queues = [client.start_request(SMALL_POOL_MODEL, ids=p, max_new_tokens=100, **LONG)[1] for p in prompts]
+        assert [ids_of(queue) for queue in queues] == alone
+        if preempted := sum(queue.RequestStatInfo()["preemptions"] or 0 for queue in queues):
+            break
+    assert preempted > 0
     if place.path == SIM:
         assert client.engine_stats(SMALL_POOL_MODEL)[0].host_blocks_used > 0, "what gave way was not swapped out"
 
@@ -40,9 +46,12 @@ def test_policy_return_ends_what_there_is_no_memory_for(client: Client) -> None:
         _, queue = client.start_request(SMALL_POOL_MODEL, ids=prompt, max_new_tokens=100, **LONG)
         alone.append(ids_of(queue))
     config = {"max_new_tokens": 100, "interrupt_policy": "RETURN", **LONG}
-    queues = [client.start_request(SMALL_POOL_MODEL, ids=prompt, **config)[1] for prompt in prompts]
-    found = [ids_of(queue) for queue in queues]
-    reasons = [queue.finish_reason for queue in queues]
+    for _ in range(TRIES):
+        queues = [client.start_request(SMALL_POOL_MODEL, ids=prompt, **config)[1] for prompt in prompts]
+        found = [ids_of(queue) for queue in queues]
+        reasons = [queue.finish_reason for queue in queues]
+        if FinishReason.INTERRUPTED in reasons:
+            break
     assert set(reasons) == {FinishReason.MAX_LENGTH, FinishReason.INTERRUPTED}
     for queue, ids, whole in zip(queues, found, alone, strict=True):
         interrupted = queue.finish_reason is FinishReason.INTERRUPTED
@@ -60,8 +69,8 @@ def test_dropping_a_reader_stops_nothing(client: Client) -> None:
 
 
 @pytest.mark.sim
-def test_stop_returns_when_the_end_is_there(client: Client) -> None:
-    handle, queue = client.start_request(MODEL, ids=[1, 2], **LONG)
+def test_stop_returns_when_the_end_is_there(place: Place, client: Client) -> None:
+    handle, queue = client.start_request(place.slowest, ids=[1, 2], **LONG)
     queue.Get()
     stopped = client.stop_request(handle)[0]
     assert stopped.status is GenerateStatus.GenerateFinished
@@ -99,10 +108,10 @@ def test_stopping_an_ended_request_changes_nothing(client: Client) -> None:
 
 @pytest.mark.ranks
 @pytest.mark.sim
-def test_a_pending_request_can_be_stopped(client: Client) -> None:
+def test_a_pending_request_can_be_stopped(place: Place, client: Client) -> None:
     """The batch is full: what waits behind it ends without a token."""
-    running = [client.start_request(MODEL, ids=[1, 2], **LONG)[0] for _ in range(8)]
-    handle, queue = client.start_request(MODEL, ids=[1, 2], **LONG)
+    running = fill_batch(client, place)
+    handle, queue = client.start_request(place.slowest, ids=[1, 2], **LONG)
     client.stop_request(handle)
     assert queue.Get() is None
     assert queue.GenerateStatus() is GenerateStatus.GenerateFinished
@@ -148,7 +157,7 @@ def test_sync_blocks_nobody_else(place: Place, client: Client) -> None:
 
 
 def test_sync_ends_with_its_own_deadline_and_the_request_goes_on(client: Client) -> None:
-    handle, _ = client.start_request(MODEL, ids=[1, 2], **LONG)
+    handle, _ = client.start_request(LONG_MODEL, ids=[1, 2], **LONG)
     with pytest.raises(DeadlineError):
         client.sync_request(handle, timeout=0.05)
     assert client.stop_request(handle)[0].finish_reason is FinishReason.STOPPED

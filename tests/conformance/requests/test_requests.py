@@ -16,7 +16,7 @@ from headrace import (
 from headrace.errors import EngineLostError
 from headrace.types import FinishReason, GenerateStatus
 from support.contract.answers import LONG, ids_of
-from support.contract.places import MODEL, Place
+from support.contract.places import LONG_MODEL, MODEL, Place
 
 
 def test_statuses_follow_their_order(client: Client) -> None:
@@ -131,7 +131,7 @@ def test_get_request_with_a_position_waits_for_something_unread(client: Client) 
 
 
 def test_running_out_of_wait_is_no_error(client: Client) -> None:
-    handle, _ = client.start_request(MODEL, ids=[1, 2], **LONG)
+    handle, _ = client.start_request(LONG_MODEL, ids=[1, 2], **LONG)
     assert not client.get_request(handle, wait=0.01).status.terminal
 
 
@@ -166,9 +166,10 @@ def test_list_requests_newest_first(client: Client) -> None:
     handles = [client.start_request(MODEL, ids=[1], max_new_tokens=1)[0] for _ in range(3)]
     client.sync_request(model=MODEL)
     assert [request.handle for request in client.list_requests()] == handles[::-1]
-    running, _ = client.start_request(MODEL, ids=[1], **LONG)
-    assert [request.handle for request in client.list_requests(running_only=True)] == [running]
-    assert client.list_requests("long") == []
+    assert client.list_requests(LONG_MODEL) == []
+    running, _ = client.start_request(LONG_MODEL, ids=[1], **LONG)
+    for asked in ({"running_only": True}, {"model": LONG_MODEL}):
+        assert [request.handle for request in client.list_requests(**asked)] == [running]  # type: ignore[arg-type]
 
 
 def test_requests_belong_to_their_owner(place: Place, client: Client) -> None:

@@ -9,8 +9,8 @@ import pytest
 from headrace import Client, InternalServerError, InvalidRequestError, RequestReleasedError, ResultQueue
 from headrace.types import FinishReason, GeneratedElements, GenerateStatus
 from support.clocks.waiting import LIMIT
-from support.contract.answers import LONG, ended, start
-from support.contract.places import BROKEN_MODEL, LONG_MODEL, MODEL, Place
+from support.contract.answers import ended, fill_batch, start
+from support.contract.places import BROKEN_MODEL, LONG_MODEL, Place
 
 
 def _get_until_none(queue: ResultQueue) -> list[GeneratedElements]:
@@ -88,10 +88,10 @@ def test_calls_with_tokens_unread_return_all_as_one_element(client: Client) -> N
         assert elements.position == 0
 
 
-def test_calls_with_nothing_unread_on_a_running_sequence(client: Client) -> None:
+def test_calls_with_nothing_unread_on_a_running_sequence(place: Place, client: Client) -> None:
     """Behind a full batch no token comes."""
-    running = [client.start_request(MODEL, ids=[1, 2], **LONG)[0] for _ in range(8)]  # type: ignore[arg-type]
-    _, queue = start(client, 3)
+    running = fill_batch(client, place)
+    _, queue = client.start_request(place.slowest, ids=[1, 2, 3], max_new_tokens=3)
     assert queue.GetNoWait() is None
     assert queue.GetWithTimeout(0) is None
     assert queue.GetWithTimeout(20) is None
@@ -136,9 +136,9 @@ def test_calls_after_release_raise(client: Client) -> None:
     assert queue.RequestStatInfo()["context_token_length"] in (3, None)
 
 
-def test_a_blocked_get_wakes_at_the_release(client: Client) -> None:
-    running = [client.start_request(MODEL, ids=[1, 2], **LONG)[0] for _ in range(8)]  # type: ignore[arg-type]
-    handle, queue = start(client)
+def test_a_blocked_get_wakes_at_the_release(place: Place, client: Client) -> None:
+    running = fill_batch(client, place)
+    handle, queue = client.start_request(place.slowest, ids=[1, 2, 3], max_new_tokens=3)
     raised: list[BaseException] = []
 
     def read() -> None:

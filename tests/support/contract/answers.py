@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace import Client, ResultQueue
 
-from support.contract.places import MODEL
+from support.contract.places import MAX_BATCH, MODEL, Place
 
 LONG = {"ignore_eos": True, "do_sample": False}
 """Fields of a request that runs, always in the same way, until its length ends it."""
@@ -20,6 +20,12 @@ def ended(client: Client, tokens: int = 20, **fields: object) -> tuple[str, Resu
     handle, queue = start(client, tokens, **fields)
     client.sync_request(handle)
     return handle, queue
+
+
+def fill_batch(client: Client, place: Place) -> list[str]:
+    """Have the slowest model run as many requests as it can, for as long as it can; return their handles."""
+    count = MAX_BATCH[place.slowest]
+    return [client.start_request(place.slowest, ids=[1, 2], **LONG)[0] for _ in range(count)]  # type: ignore[arg-type]
 
 
 def ids_of(queue: ResultQueue) -> list[int]:

@@ -45,6 +45,7 @@ SMALL_POOL_MODEL = "small-pool"
 BROKEN_MODEL = "broken"
 MAX_LENGTH = 256
 LONG_LENGTH = 10_240
+MAX_BATCH = {MODEL: 8, LONG_MODEL: 2}
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,8 @@ class Place:
         folder: model directory of MODEL.
         settings: settings with which models of this path are installed.
         servers: processes that it needs.
+        slowest: model whose answers take longest. What is to run still when a test goes on runs there: an answer of
+            MODEL may end before a busy machine comes to the next line.
     """
 
     path: str
@@ -77,6 +80,7 @@ class Place:
     folder: Path
     settings: Mapping[str, Any] = field(default_factory=lambda: {"num_threads": 1})
     servers: tuple[Server, ...] = ()
+    slowest: str = LONG_MODEL
 
 
 def paths_of(file: str, test: str) -> tuple[str, ...]:

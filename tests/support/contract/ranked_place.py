@@ -14,6 +14,7 @@ from support.contract.places import (
     BROKEN_MODEL,
     LONG_LENGTH,
     LONG_MODEL,
+    MAX_BATCH,
     MAX_LENGTH,
     MODEL,
     RANKS,
@@ -27,8 +28,8 @@ from support.servers.processes import engine_server
 
 SETTINGS: Mapping[str, Any] = {"num_threads": 2, "tensor_parallel": 2}
 SIZES: Mapping[str, Mapping[str, Any]] = {
-    MODEL: {"max_length": MAX_LENGTH, "max_batch": 8},
-    LONG_MODEL: {"max_length": LONG_LENGTH, "max_batch": 2, "num_blocks": 1300},
+    MODEL: {"max_length": MAX_LENGTH, "max_batch": MAX_BATCH[MODEL]},
+    LONG_MODEL: {"max_length": LONG_LENGTH, "max_batch": MAX_BATCH[LONG_MODEL], "num_blocks": 1300},
     SMALL_POOL_MODEL: {"max_length": 128, "max_batch": 8, "num_blocks": 20},
     BROKEN_MODEL: {"max_length": 64},
 }
@@ -51,4 +52,5 @@ def ranked_place(
             client.install_model(name, path=str(paths[name]), **SIZES[name], **SETTINGS)
             client.start_model(name)
         connect = partial(Client, server.address)
-        yield Place(RANKS[backend], client, connect, server.address, folders.tiny, SETTINGS, (server,))
+        slowest = LONG_MODEL if LONG_MODEL in names else MODEL
+        yield Place(RANKS[backend], client, connect, server.address, folders.tiny, SETTINGS, (server,), slowest)

@@ -13,7 +13,7 @@ from headrace import Client
 from headrace_engine.environment import NATIVE_VARIABLE
 from native.build import HAS_NVCC, native_libraries
 
-from support.contract.places import MAX_LENGTH, MODEL, SIM, SMALL_POOL_MODEL, Place
+from support.contract.places import MAX_BATCH, MAX_LENGTH, MODEL, SIM, SMALL_POOL_MODEL, Place
 from support.models.processor_files import processor_arguments, write_processors
 from support.models.tiny_models import make_tiny_llama
 from support.servers.processes import Server, simulated_engine
@@ -21,7 +21,7 @@ from support.servers.processes import Server, simulated_engine
 SETTINGS = {"max_prefill_tokens": 48, "num_threads": 1}
 """The simulator takes a millisecond per token: the largest step runs once to be measured, and once as a warm-up."""
 SIZES: Mapping[str, Mapping[str, Any]] = {
-    MODEL: {"max_length": MAX_LENGTH, "max_batch": 8},
+    MODEL: {"max_length": MAX_LENGTH, "max_batch": MAX_BATCH[MODEL]},
     SMALL_POOL_MODEL: {"max_length": 128, "max_batch": 8, "num_blocks": 20, "num_host_blocks": 60},
 }
 """Settings of the models. Sequences preempted in the small pool move to host memory, and come back."""
@@ -42,7 +42,7 @@ def simulated_place(folder: Path) -> Iterator[Place]:
             client.install_model(name, path=str(model), **sizes, **SETTINGS)
             client.start_model(name)
         codes = {**SETTINGS, "kv_cache_mode": "INT8"}
-        yield Place(SIM, client, partial(Client, server.address), server.address, model, codes, (server,))
+        yield Place(SIM, client, partial(Client, server.address), server.address, model, codes, (server,), MODEL)
 
 
 def _start(stack: contextlib.ExitStack, processors: dict[str, Path]) -> Server:
