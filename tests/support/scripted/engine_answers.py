@@ -199,10 +199,15 @@ class ModelAnswers(Known):
         name = request.model_name
         if name and name not in self.models:
             await unknown_model(context, name)
+        told: dict[str, Any] = {}
         while not name or name in self.models:
+            changed = self.changed
             for each in [name] if name else sorted(self.models):
-                await context.write(model_wire.WatchModelResponse(model=self._info(each)))
-            await self.changed.wait()
+                info = self._info(each)
+                if info != told.get(each):
+                    told[each] = info
+                    await context.write(model_wire.WatchModelResponse(model=info))
+            await changed.wait()
         released = model_pb2.ModelInfo(model_name=name, engine="self", state=RELEASED)
         await context.write(model_wire.WatchModelResponse(model=released))
 
