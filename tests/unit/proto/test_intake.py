@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import grpc
 import pytest
 from headrace_proto.pure.host_shares import host_of
-from headrace_proto.server.intake import FLOW_OPTIONS, Intake, NoMessage
+from headrace_proto.server.intake import Intake, NoMessage
 
 
 class Messages:
@@ -167,55 +166,62 @@ async def test_f15_a_message_that_does_not_come_gives_its_place_back() -> None:
     assert intake.shares.taken == 0
 
 
-CLIENT = """
-import asyncio, grpc, sys
+SERVER = """
+import asyncio, sys
+from pathlib import Path
+import grpc
+from headrace_proto.server.intake import FLOW_OPTIONS, Intake
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+async def one():
+    yield b"x"
 
 async def main():
-    options = [("grpc.max_send_message_length", 16 << 20)]
-    async with grpc.aio.insecure_channel(sys.argv[1], options=options) as channel:
-        call, data = channel.unary_unary("/a/b"), b"z" * (8 << 20)
-        answers = await asyncio.gather(*(call(data) for _ in range(20)))
-        print(sum(map(len, answers)))
+    intake, arrived = Intake(2), asyncio.Semaphore(0)
+
+    async def handle(messages, context):
+        arrived.release()
+        return (await intake.read(context.peer(), messages))[:1]
+
+    class Calls(grpc.GenericRpcHandler):
+        def service(self, details):
+            return grpc.stream_unary_rpc_method_handler(handle)
+
+    server = grpc.aio.server(options=[("grpc.max_receive_message_length", 16 << 20), *FLOW_OPTIONS])
+    server.add_generic_rpc_handlers((Calls(),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    intake.shares.take("somebody")
+    intake.shares.take("somebody")
+    before = resident()
+    print(port, flush=True)
+    for _ in range(20):
+        await arrived.acquire()
+    print(resident() - before, flush=True)
+    for _ in range(2):
+        intake.shares.give_back("somebody")
+    await intake.read("starter", one())
+    await asyncio.to_thread(sys.stdin.read)
+    await server.stop(None)
 
 asyncio.run(main())
 """
 
 
-def resident() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
-
-
 async def test_f15_messages_that_wait_are_not_in_memory() -> None:
     """Twenty calls of 8 MiB come while none may read: what the server has of them is a window each."""
-    intake, arrived = Intake(2), asyncio.Semaphore(0)
-
-    async def handle(messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> bytes:
-        arrived.release()
-        return (await intake.read(context.peer(), messages))[:1]
-
-    class Calls(grpc.GenericRpcHandler):
-        def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
-            return grpc.stream_unary_rpc_method_handler(handle)
-
-    server = grpc.aio.server(options=[("grpc.max_receive_message_length", 16 << 20), *FLOW_OPTIONS])
-    server.add_generic_rpc_handlers((Calls(),))
-    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-    await server.start()
-    intake.shares.take("somebody")
-    intake.shares.take("somebody")
-    before = resident()
-    program = (sys.executable, "-c", CLIENT, address)
-    client = await asyncio.create_subprocess_exec(*program, stdout=asyncio.subprocess.PIPE)
-    for _ in range(20):
-        await arrived.acquire()
-    assert resident() - before < 40 << 20
-    for _ in range(2):
-        intake.shares.give_back("somebody")
-    await intake.read("starter", _one())
-    answer, _ = await client.communicate()
-    assert answer.split() == [b"20"]
-    await server.stop(None)
-
-
-async def _one() -> AsyncIterator[bytes]:
-    yield b"x"
+    pipe = asyncio.subprocess.PIPE
+    server = await asyncio.create_subprocess_exec(sys.executable, "-c", SERVER, stdin=pipe, stdout=pipe)
+    assert server.stdout is not None
+    address = f"127.0.0.1:{int(await server.stdout.readline())}"
+    options = [("grpc.max_send_message_length", 16 << 20)]
+    async with grpc.aio.insecure_channel(address, options=options) as channel:
+        call, data = channel.unary_unary("/a/b"), b"z" * (8 << 20)
+        answers = [asyncio.ensure_future(call(data)) for _ in range(20)]
+        grown = int(await server.stdout.readline())
+        assert await asyncio.gather(*answers) == [b"z"] * 20
+    await server.communicate(b"")
+    assert server.returncode == 0
+    assert grown < 40 << 20
