@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from headrace_engine.chat_types import Chat, ChatMessage
@@ -21,11 +23,30 @@ from unit.engine.chat.conftest import Program
 from unit.engine.chat.renderers import BOMB, HELLO, refused, render, renderer
 
 
-def children() -> set[int]:
-    """Processes of this one. Those of earlier tests may end at any moment."""
-    gc.collect()
-    listed = [file.read_text() for file in Path("/proc/self/task").glob("*/children")]
-    return {int(pid) for text in listed for pid in text.split()}
+class Started:
+    """The processes that a test has started, and no others of this one."""
+
+    def __init__(self) -> None:
+        self.all: list[subprocess.Popen[bytes]] = []
+
+    def living(self) -> list[int]:
+        """Pids of those that have not ended."""
+        gc.collect()
+        return [process.pid for process in self.all if process.returncode is None]
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Started:
+    """What workers start is noted."""
+    found = Started()
+
+    class Noted(side_process.SideProcess):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            found.all.append(self._process)
+
+    monkeypatch.setattr(side_worker, "SideProcess", Noted)
+    return found
 
 
 @pytest.fixture
@@ -41,32 +62,30 @@ def killing(program: Program, tmp_path: Path) -> Path:
 
 
 class TestProcesses:
-    def test_there_is_none_before_the_first_chat_and_one_after_it(self) -> None:
-        before = children()
+    def test_there_is_none_before_the_first_chat_and_one_after_it(self, started: Started) -> None:
         by = renderer("x")
-        assert children() <= before
+        assert started.living() == []
         render(by)
-        first = children() - before
+        first = started.living()
         render(by)
-        assert (len(first), children() - before) == (1, first)
+        assert (len(first), started.living()) == (1, first)
 
-    def test_it_ends_with_its_renderer(self) -> None:
-        before = children()
+    def test_it_ends_with_its_renderer(self, started: Started) -> None:
         by = renderer("x")
         render(by)
+        assert len(started.living()) == 1
         del by
-        assert children() <= before
+        assert started.living() == []
 
-    def test_one_killed_between_chats_is_replaced_before_the_next(self) -> None:
+    def test_one_killed_between_chats_is_replaced_before_the_next(self, started: Started) -> None:
         """The system ends it first where memory runs out, and the chat that comes then is not to blame."""
-        before = children()
         by = renderer("x")
         render(by)
-        (pid,) = children() - before
+        (pid,) = started.living()
         os.kill(pid, signal.SIGKILL)
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         assert render(by) == [("x", False)]
-        assert pid not in children()
+        assert pid not in started.living()
 
     def test_one_that_is_killed_while_it_renders_ends_no_chat(
         self, killing: Path, caplog: pytest.LogCaptureFixture
@@ -96,19 +115,19 @@ class TestProcesses:
             renderer("x", field="config.chat_template").check()
         assert (caught.value.reason, caught.value.violations[0].field) == ("BAD_TEMPLATE", "config.chat_template")
 
-    def test_it_ends_when_its_renderer_is_closed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        before = children()
+    def test_it_ends_when_its_renderer_is_closed(self, started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
         by = renderer("x")
         render(by)
+        assert len(started.living()) == 1
         by.close()
         by.close()
-        assert children() <= before
+        assert started.living() == []
         monkeypatch.setattr(side_worker, "SideProcess", None)  # There is to be no other one.
         with pytest.raises(Unavailable):
             render(by)
 
-    def test_closing_ends_a_chat_under_way(self, program: Program, tmp_path: Path) -> None:
-        before, begun = children(), tmp_path / "begun"
+    def test_closing_ends_a_chat_under_way(self, started: Started, program: Program, tmp_path: Path) -> None:
+        begun = tmp_path / "begun"
         program(f"sandbox._raise_exception = lambda message: (Path({str(begun)!r}).touch(), time.sleep(600))\n")
         by = renderer("{{ raise_exception('') }}")
         with ThreadPoolExecutor(1) as pool:
@@ -117,23 +136,22 @@ class TestProcesses:
             by.close()
             with pytest.raises(Unavailable):
                 rendering.result()
-        assert children() <= before
+        assert started.living() == []
 
-    async def test_closing_an_engine_ends_all_of_them(self, model_path: Path) -> None:
-        before, rig = children(), Rig(model_path)
+    async def test_closing_an_engine_ends_all_of_them(self, started: Started, model_path: Path) -> None:
+        rig = Rig(model_path)
         await rig.run()
         await rig.run("other")
         for name in (NAME, "other"):
             await rig.engine.tokenize(name, HELLO)
-        assert len(children() - before) == 2
+        assert len(started.living()) == 2
         await rig.engine.close()
-        assert children() <= before
+        assert started.living() == []
 
-    def test_it_goes_after_others_and_may_take_so_much(self) -> None:
-        before = children()
+    def test_it_goes_after_others_and_may_take_so_much(self, started: Started) -> None:
         by = renderer("x")
         render(by)
-        (pid,) = children() - before
+        (pid,) = started.living()
         with open(f"/proc/{pid}/limits") as file:
             (line,) = [line for line in file if line.startswith("Max address space")]
         assert str(rendering_messages.MAX_MEMORY) in line
