@@ -12,13 +12,15 @@ import pytest
 from headrace import Client, InternalServerError, ResultQueue
 from headrace.types import FinishReason
 from headrace_engine.environment import NATIVE_VARIABLE
-from native.build import HAS_NVCC, native_libraries
+from native.build import BUILD_LIMIT, HAS_NVCC, native_libraries
 from support.models.tiny_models import make_tiny_llama
 from support.servers.crowd import PATIENT
 from support.servers.gate import Gate
 from support.servers.processes import Server, core_of, engine_on_a_card, engine_server, gateway_server
 from support.servers.reading import Reading, step_until
 from support.servers.wire import Wire
+
+pytestmark = pytest.mark.timeout(BUILD_LIMIT)  # The first one may build the simulator.
 
 LENGTH = 24
 BEFORE = 6
