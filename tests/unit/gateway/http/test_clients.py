@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -35,6 +35,16 @@ async def used(kept: Clients, name: str, until: asyncio.Event | None = None) -> 
         return found
 
     return await asyncio.create_task(ask())
+
+
+async def held(kept: Clients, name: str) -> Callable[[], None]:
+    """Lets go of the client that a task with a key has held, and that no task uses any more."""
+
+    async def hold() -> Callable[[], None]:
+        callers.note(Caller(ApiKey(name, name.encode(), name)))
+        return kept.hold()
+
+    return await asyncio.create_task(hold())
 
 
 async def taken(gone: asyncio.Queue[str], count: int) -> list[str]:
@@ -79,8 +89,7 @@ async def test_a_client_in_use_stays_open(monkeypatch: pytest.MonkeyPatch) -> No
     kept, gone = opened(monkeypatch, MOST_IDLE=1)
     over = asyncio.Event()
     busy = asyncio.create_task(used(kept, "busy", over))
-    callers.note(Caller(ApiKey("held", b"held", "held")))
-    let_go = kept.hold()
+    let_go = await held(kept, "held")
     for name in "abc":
         await used(kept, name)
     over.set()
