@@ -13,7 +13,7 @@ from headrace_gateway.access.uses import OwnerUses, Use
 from headrace_proto.v1 import request_service_pb2 as wire
 from headrace_proto.v1.session_pb2 import OwnerUsage
 from support.clocks.clock import FakeClock
-from support.clocks.waiting import LIMIT
+from support.clocks.waiting import LIMIT, eventually
 from support.scripted.engine_answers import refuse
 from support.scripted.engine_server import ScriptedEngine
 from unit.gateway.access.keyed import Auth, Keyed
@@ -34,7 +34,9 @@ async def report(front: Front, engine: ScriptedEngine, owner: str, **figures: in
     uses = front.gateway.access.uses
     tokens, requests = figures.get("sampled_tokens", 0), figures.get("requests", 0)
     engine.send_usage(owner, **figures)
-    await until(engine, lambda: uses.sampled_tokens[owner] >= tokens and uses.total(owner).requests >= requests)
+    await eventually(
+        lambda: uses.sampled_tokens[owner] >= tokens and uses.total(owner).requests >= requests, "it is not applied"
+    )
 
 
 async def test_tokens_are_charged_as_they_are_used(engine, keyed: Keyed) -> None:
