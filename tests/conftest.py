@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 from headrace_engine.environment import CACHE_VARIABLE
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # No test fails by how long it takes, on whatever machine.
-settings.register_profile("untimed", deadline=None)
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
 # Shells start what runs in their background with SIGINT ignored, nohup with SIGHUP; what tests start would
