@@ -142,14 +142,14 @@ def test_a_core_killed_with_drafts_in_flight_is_replaced(tiny: Path, tmp_path: P
 def test_bc175_a_core_that_hangs_is_killed_and_replaced(tiny: Path, tmp_path: Path) -> None:
     """SIGSTOP: nothing is closed, nothing is said. Pings that are not answered tell."""
     gate = Gate(tmp_path / "steps")
-    with gated_engine_server("e1", gate, "--core-ping-limit", "2") as engine, Client(engine.address) as client:
+    with gated_engine_server("e1", gate, "--core-ping-limit", "6") as engine, Client(engine.address) as client:
         serve(client, tiny)
         undisturbed = read_all(start_all(client))
         queues = start_mid_answer(client, gate)
         core = core_of(engine)
         core.send_signal(signal.SIGSTOP)
         gate.open()
-        assert_replaced(engine, client, "made no progress for 2 s (--core-ping-limit) and was killed")
+        assert_replaced(engine, client, "made no progress for 6 s (--core-ping-limit) and was killed")
         core.wait(LIMIT)
         assert read_all(queues) == undisturbed
 
