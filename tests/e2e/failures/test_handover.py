@@ -39,8 +39,16 @@ def start_all(client: Client) -> list[ResultQueue]:
     return [queue for first in started for queue in first.choices]
 
 
+def compile_words(pair: Pair) -> None:
+    """Have both engines compile the grammar: while one of them does, other streams could come to their ends."""
+    for engine in pair.engines.values():
+        with Client(engine.address) as client:
+            assert list(client.generate("tiny", ids=[1], max_new_tokens=2, response_format=WORDS))
+
+
 def test_streams_of_a_killed_engine_go_on_at_the_other(pair: Pair) -> None:
     """Whatever they are: guided, seeded, penalised, several of one request. The caller keeps its handles."""
+    compile_words(pair)
     with Client(pair.gateway.address, retry=PATIENT) as client:
         expected = [reading.whole() for reading in map(Reading, start_all(client))]
         pair.gate.shut()
@@ -66,6 +74,7 @@ def test_streams_of_a_killed_engine_go_on_at_the_other(pair: Pair) -> None:
 
 def test_a_frozen_engine_is_left_and_its_copies_go(pair: Pair) -> None:
     """Slow is told from lost after ten seconds; when it wakes, what it still holds is released."""
+    compile_words(pair)
     with Client(pair.gateway.address, retry=PATIENT) as client, Client(pair.engines["e1"].address) as beside:
         expected = [reading.whole() for reading in map(Reading, start_all(client))]
         for request in client.list_requests():
