@@ -84,6 +84,7 @@ class InProcessTransport:
     def __init__(self, make_engine: Callable[[], Engine]) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="headrace-engine", daemon=True)
+        # Guards `_closed`, and the adding of calls: `close` holds it until it has ended all that there are.
         self._closing = threading.Lock()
         self._closed = False
         self._calls: set[Call] = set()
