@@ -45,7 +45,7 @@ class Answers:
     """Starts requests, at most so many at once, and delivers their pieces as they arrive.
 
     A request is released before its last piece is delivered; its queue still knows how it ended. `close` releases those
-    that run, and starts no more.
+    that run, and starts no more; one that is being started then is released once the server has answered.
 
     Args:
         client: client of the requests.
@@ -67,7 +67,10 @@ class Answers:
             threading.Thread(target=self._work, name="headrace-answers", daemon=True).start()
 
     def close(self) -> None:
-        """Release the requests that still run, and start no more. Closing again does nothing."""
+        """Release the requests that still run, and start no more; waits for none that is being started.
+
+        Closing again does nothing.
+        """
         with self._lock:
             self._closed = True
             handles = list(self._open)

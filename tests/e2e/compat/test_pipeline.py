@@ -28,7 +28,7 @@ def shared(tiny: Path) -> Iterator[Pipeline]:
 def pipe(shared: Pipeline) -> Iterator[Pipeline]:
     """A pipeline in this process. Afterwards all of its requests are released."""
     yield shared
-    assert shared.client.list_requests() == []
+    wait_until(lambda: shared.client.list_requests() == [], "a request is left")
     release_all(shared.client)
 
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from headrace import Client, InvalidRequestError, ModelState, StateError
 from headrace import vsurge as ed
-from support.clocks.waiting import eventually
+from support.clocks.waiting import eventually, wait_until
 from support.servers.books import release_all
 from support.servers.processes import Server
 from transformers import AutoTokenizer
@@ -36,7 +36,7 @@ def shared(tiny: Path) -> Iterator[ed.vSurge]:
 def surge(shared: ed.vSurge) -> Iterator[ed.vSurge]:
     """A vSurge in this process. Afterwards all of its requests are released."""
     yield shared
-    assert shared.client.list_requests() == []
+    wait_until(lambda: shared.client.list_requests() == [], "a request is left")
     release_all(shared.client)
 
 
@@ -109,7 +109,7 @@ class TestGeneration:
         assert sum(len(sample.token_ids) for sample in first) < sum(len(sample.token_ids) for sample in second)
         assert surge.client.list_requests()
         await changes.aclose()
-        assert surge.client.list_requests() == []
+        await eventually(lambda: surge.client.list_requests() == [], "requests were not released")
         task = asyncio.ensure_future(final(surge, PROMPTS, endless))
         await eventually(lambda: bool(surge.client.list_requests()), "no request was started")
         task.cancel()
