@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from llguidance import LLMatcher
-from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from headrace_engine.guided.calls.answer import grammar_of_calls
 from headrace_engine.guided.calls.lark import JSON_OPTIONS
 from headrace_engine.guided.calls.wanted import WantedCalls
+from headrace_engine.guided.ebnf import lark_of_ebnf
 from headrace_engine.guided.library import LibraryFailed, call_library
-from headrace_engine.guided.refusal import explain, first_line, refused
+from headrace_engine.guided.refusal import explain, refused
 from headrace_engine.guided.schema import read_schema
 from headrace_engine.guided.tag_grammar import grammar_of_tags
 from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
@@ -67,9 +67,8 @@ def _translated(requested: ResponseFormat, specials: Mapping[str, int]) -> Trans
         case ResponseFormatKind.CHOICE:
             return Translated(_from_choices(requested.choices))
         case ResponseFormatKind.GRAMMAR:
-            return Translated(
-                call_library(LLMatcher.grammar_from_lark, _lark_of(requested) if requested.ebnf else requested.text)
-            )
+            text = lark_of_ebnf(requested.text, advice(requested)) if requested.ebnf else requested.text
+            return Translated(call_library(LLMatcher.grammar_from_lark, text))
         case ResponseFormatKind.STRUCTURAL_TAG:
             return _from_rules(*grammar_of_tags(requested.text, specials))
         case ResponseFormatKind.CALLS:
@@ -121,10 +120,3 @@ def _from_choices(choices: tuple[str, ...]) -> str:
 def _literal(text: str) -> str:
     """Return an expression that matches exactly this text."""
     return "".join(one if one.isascii() and one.isalnum() else rf"\x{{{ord(one):X}}}" for one in text)
-
-
-def _lark_of(requested: ResponseFormat) -> str:
-    try:
-        return gbnf_to_lark(requested.text)
-    except Exception as error:  # The library raises bare `Exception` too.
-        raise refused(f"grammar is not EBNF: {first_line(str(error))}{advice(requested)}") from None

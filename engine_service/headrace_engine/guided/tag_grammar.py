@@ -6,17 +6,26 @@ from collections.abc import Mapping
 
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.guided.calls.lark import Rules
+from headrace_engine.guided.ebnf import lark_of_ebnf
 from headrace_engine.guided.refusal import refused
-from headrace_engine.guided.tag_triggers import Opening, openings_of
+from headrace_engine.guided.tag_text import Found, FreeText
+from headrace_engine.guided.tag_triggers import openings_of
 from headrace_engine.guided.tags import (
     AnyText,
     ConstString,
+    Dispatch,
+    EbnfGrammar,
     Form,
     JsonSchema,
+    Optional,
     Or,
+    Plus,
     Regex,
+    Repeat,
+    Repeated,
     SeparatedTags,
     Sequence,
+    Star,
     Tag,
     TriggeredTags,
     read_tags,
@@ -24,6 +33,9 @@ from headrace_engine.guided.tags import (
 
 MAX_DEPTH = 20
 """Maximum nesting of sequences, alternatives and tags."""
+
+MAX_REPEATS = 2**31 - 1
+"""Maximum number of `repeat`."""
 
 Ends = tuple[str, ...] | None
 """The marks of which one follows, and is written too; (): the answer ends; None: what follows is not known."""
@@ -49,7 +61,7 @@ class _Grammar:
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self._written: dict[tuple[int, Ends], str] = {}
+        self._written: dict[tuple[int, Ends], tuple[Tag, str]] = {}
 
     def form(self, one: Form, ends: Ends, depth: int) -> str:
         """Return a form."""
@@ -57,13 +69,15 @@ class _Grammar:
             raise refused(f"structural_tag is nested more than {MAX_DEPTH} deep")
         match one:
             case AnyText():
-                return self._text(ends)
+                return self._text(ends, FreeText(self._rules, one.excludes))
             case ConstString():
                 return f"{self._rules.literal(one.value)} {self._end(ends)}"
             case JsonSchema():
-                return f"{self._rules.json(one.json_schema)} {self._end(ends)}"
+                return f"{self._json(one)} {self._end(ends)}"
             case Regex():
                 return self._expression(one.pattern, ends)
+            case EbnfGrammar():
+                return f"{self._rules.nested(lark_of_ebnf(one.grammar))} {self._end(ends)}"
             case Sequence():
                 return self._sequence(one, ends, depth)
             case Or():
@@ -74,15 +88,39 @@ class _Grammar:
                 return f"{self._separated(one, depth)} {self._end(ends)}"
             case TriggeredTags():
                 return self._triggered(one, ends, depth)
+            case Dispatch():
+                return self._triggered(one.tags(), ends, depth)
+            case _:
+                return self._repeated(one, ends, depth)
 
     def _end(self, ends: Ends) -> str:
         return self._rules.rule(" | ".join(map(self._rules.literal, ends))) if ends else ""
 
-    def _text(self, ends: Ends) -> str:
+    def _text(self, ends: Ends, free: FreeText) -> str:
         """Return any text with its end."""
         if ends is None:
             raise _endless("any_text")
-        return self._rules.rule(" | ".join(map(self._rules.upto, ends))) if ends else self._rules.any()
+        return self._rules.rule(" | ".join(map(free.upto, ends))) if ends else free.any()
+
+    def _json(self, one: JsonSchema) -> str:
+        if one.any_order:
+            raise refused("structural_tag has json_schema with any_order = true; allowed: false")
+        return self._rules.json(one.json_schema)
+
+    def _repeated(self, one: Repeated, ends: Ends, depth: int) -> str:
+        """Return a part, as often as it may come, with its end."""
+        match one:
+            case Optional():
+                content = self.form(one.content, ends, depth + 1)
+                return self._rules.rule(f"{content} | {self._end(ends)}") if ends else f"({content})?"
+            case Plus():
+                times = "+"
+            case Star():
+                times = "*"
+            case Repeat():
+                times = _times(one)
+        content = self.form(one.content, None, depth + 1)
+        return f"({content}){times} {self._end(ends)}" if times else self._end(ends) or '""'
 
     def _expression(self, pattern: str, ends: Ends) -> str:
         """Return text that matches an expression, with its end: it holds no mark that ends it."""
@@ -110,8 +148,8 @@ class _Grammar:
         """Return what follows the first mark of a tag. It is written once, however often it may come."""
         key = (id(one), ends)
         if key not in self._written:
-            self._written[key] = self._rules.rule(self._body(one, ends, depth))
-        return self._written[key]
+            self._written[key] = one, self._rules.rule(self._body(one, ends, depth))
+        return self._written[key][1]
 
     def _body(self, one: Tag, ends: Ends, depth: int) -> str:
         if not one.ends:
@@ -132,58 +170,22 @@ class _Grammar:
             raise _endless("triggered_tags")
         _check_ends(one, ends, self._rules)
         openings = openings_of(one, self._rules, lambda tag: self._after(tag, None, depth))
-        text = self._text(ends) if ends else self._rules.free()
-        found = _Found(self._rules, openings, text, self._end(ends), free=not ends)
+        free = FreeText(self._rules, one.excludes)
+        found = Found(self._rules, free, openings, self._text(ends, free) if ends else free.plain(), self._end(ends))
         if not one.at_least_one:
             return found.first() if one.stop_after_first else found.all()
         tag = self._one_of([self._tag(tag, None, depth) for tag in one.tags], "tags")
         return f"{tag} {self._end(ends) if one.stop_after_first else found.all()}"
 
 
-class _Found:
-    """Free text in which triggers are found.
-
-    Args:
-        openings: the triggers.
-        text: text without any, with what ends it.
-        end: what ends it, alone.
-        free: it goes to the end of the answer, and so may have all special tokens.
-    """
-
-    def __init__(self, rules: Rules, openings: list[Opening], text: str, end: str, *, free: bool) -> None:
-        self._rules, self._openings, self._text, self._end, self._free = rules, openings, text, end, free
-        self._called = rules.rule(" | ".join(one.after_text(rules) for one in openings))
-        self._parts = any(one.other for one in openings) and free
-
-    def all(self) -> str:
-        """Return text with any number of tags."""
-        if self._parts:
-            text = self._rules.free()
-            called = [f"{one.mark} {one.tags} {text}" for one in self._openings]
-            return f"{text} ({' | '.join([*called, *self._skipped()])})*"
-        others = self._others()
-        return f"({self._called}{f' | {others}' if others else ''})* {self._text}"
-
-    def first(self) -> str:
-        """Return text with one tag at its end, or none."""
-        if self._parts:
-            called = " | ".join(f"{one.mark} {one.tags}" for one in self._openings)
-            return f"{self._rules.free()} ({' | '.join(self._skipped())})* ({called})?"
-        others = self._others()
-        return f"{f'({others})* ' if others else ''}({self._called} {self._end} | {self._text})"
-
-    def _others(self) -> str:
-        """Return text up to a special token that begins no tag."""
-        if not self._free:
-            return ""
-        special = self._rules.special_but({one.trigger for one in self._openings})
-        return f"{self._rules.free()} {special}" if special else ""
-
-    def _skipped(self) -> list[str]:
-        """Return special tokens that begin no tag, or are not followed by what makes them begin one."""
-        special = self._rules.special_but({one.trigger for one in self._openings})
-        found = [f"{special} {self._rules.free()}"] if special else []
-        return found + [f"{one.mark} {self._rules.but(one.other)}" for one in self._openings if one.other]
+def _times(one: Repeat) -> str:
+    """Return how often a part is repeated, in the library's language; "": it does not come."""
+    if one.max == -1 and 0 <= one.min <= MAX_REPEATS:
+        return f"{{{one.min},}}"
+    if not 0 <= one.min <= one.max <= MAX_REPEATS:
+        what = f"0 to {MAX_REPEATS}, min at most max, or max = -1"
+        raise refused(f"structural_tag has repeat with min = {one.min} and max = {one.max}; allowed: {what}")
+    return f"{{{one.min},{one.max}}}" if one.max else ""
 
 
 def _check_ends(form: TriggeredTags, ends: tuple[str, ...], rules: Rules) -> None:

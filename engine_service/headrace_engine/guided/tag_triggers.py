@@ -26,10 +26,6 @@ class Opening:
     other: tuple[str, ...]
     tags: str
 
-    def after_text(self, rules: Rules) -> str:
-        """Return it with text before it."""
-        return f"{rules.upto(self.trigger)} {self.tags}"
-
 
 def openings_of(form: TriggeredTags, rules: Rules, after: Callable[[Tag], str]) -> list[Opening]:
     """Return what begins the tags of a form.

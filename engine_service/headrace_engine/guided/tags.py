@@ -5,7 +5,7 @@ They are xgrammar's, which vLLM and SGLang take as they are.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -17,7 +17,16 @@ class _Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
 
 class AnyText(_Form, frozen=True, tag="any_text"):
-    """Any text."""
+    """Any text.
+
+    Attributes:
+        excludes: texts that are not in it.
+        max_tokens: is not supported, and neither is max_chars.
+    """
+
+    excludes: list[str] = []
+    max_tokens: None = None
+    max_chars: None = None
 
 
 class ConstString(_Form, frozen=True, tag="const_string"):
@@ -27,15 +36,30 @@ class ConstString(_Form, frozen=True, tag="const_string"):
 
 
 class JsonSchema(_Form, frozen=True, tag="json_schema"):
-    """JSON that satisfies a schema."""
+    """JSON that satisfies a schema.
+
+    Attributes:
+        style: how values are written; the others of xgrammar are not supported.
+        any_order: true is not supported.
+        max_whitespace_cnt: is not supported.
+    """
 
     json_schema: bool | dict[str, Any]
+    style: Literal["json"] = "json"
+    any_order: bool = False
+    max_whitespace_cnt: None = None
 
 
 class Regex(_Form, frozen=True, tag="regex"):
     """Text that an expression matches."""
 
     pattern: str
+
+
+class EbnfGrammar(_Form, frozen=True, tag="grammar"):
+    """Text that a grammar derives, in EBNF."""
+
+    grammar: str
 
 
 class Sequence(_Form, frozen=True, tag="sequence"):
@@ -48,6 +72,37 @@ class Or(_Form, frozen=True, tag="or"):
     """One of some parts."""
 
     elements: list[Form]
+
+
+class Optional(_Form, frozen=True, tag="optional"):
+    """A part, or nothing."""
+
+    content: Form
+
+
+class Plus(_Form, frozen=True, tag="plus"):
+    """A part, once or more."""
+
+    content: Form
+
+
+class Star(_Form, frozen=True, tag="star"):
+    """A part, any number of times."""
+
+    content: Form
+
+
+class Repeat(_Form, frozen=True, tag="repeat"):
+    """A part, some number of times.
+
+    Attributes:
+        min: the smallest number.
+        max: the largest; -1: there is none.
+    """
+
+    content: Form
+    min: int
+    max: int
 
 
 class Tag(_Form, frozen=True, tag="tag"):
@@ -74,12 +129,34 @@ class TriggeredTags(_Form, frozen=True, tag="triggered_tags"):
         triggers: beginnings of tags.
         at_least_one: it begins with a tag.
         stop_after_first: it ends after the first tag.
+        excludes: texts that are not in the free text.
     """
 
     triggers: list[str]
     tags: list[Tag]
     at_least_one: bool = False
     stop_after_first: bool = False
+    excludes: list[str] = []
+
+
+class Dispatch(_Form, frozen=True, tag="dispatch"):
+    """Free text, in which what follows a text has a form.
+
+    Attributes:
+        rules: texts, and what follows each.
+        loop: there may be several; else it ends after the first.
+        excludes: texts that are not in the free text.
+    """
+
+    rules: list[tuple[str, Form]]
+    loop: bool = True
+    excludes: list[str] = []
+
+    def tags(self) -> TriggeredTags:
+        """Return it as tags that end where their contents do."""
+        tags = [Tag(text, form, "") for text, form in self.rules]
+        triggers = list(dict.fromkeys(text for text, _ in self.rules))
+        return TriggeredTags(triggers, tags, stop_after_first=not self.loop, excludes=self.excludes)
 
 
 class SeparatedTags(_Form, frozen=True, tag="tags_with_separator"):
@@ -96,7 +173,21 @@ class SeparatedTags(_Form, frozen=True, tag="tags_with_separator"):
     stop_after_first: bool = False
 
 
-Form = AnyText | ConstString | JsonSchema | Regex | Sequence | Or | Tag | TriggeredTags | SeparatedTags
+Repeated = Optional | Plus | Star | Repeat
+Form = (
+    AnyText
+    | ConstString
+    | JsonSchema
+    | Regex
+    | EbnfGrammar
+    | Sequence
+    | Or
+    | Repeated
+    | Tag
+    | TriggeredTags
+    | SeparatedTags
+    | Dispatch
+)
 
 
 class _Structure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -259,7 +259,7 @@ def test_drawn_texts_satisfy_their_schemas() -> None:
         (older(["<f"], ("<f>", 5, "")), r"structures\[0\].schema"),
         ({**older(["<f"], ("<f>", PAIR, "")), "more": 1}, "unknown field `more`"),
         ({**older(["<f"], ("<f>", PAIR, "")), "format": {"type": "any_text"}}, "unknown field"),
-        ({"format": {"type": "plus"}}, "Invalid value 'plus'"),
+        ({"format": {"type": "token"}}, "Invalid value 'token'"),
         (triggered(["A"], [{**TAGS[0], "excludes": []}, TAGS[1]]), "unknown field `excludes`"),
         (tag("<", "a", []), "a tag without end"),
         (tag("<", "a", ["", "b"]), "an empty end among others"),

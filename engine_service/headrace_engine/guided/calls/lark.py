@@ -72,9 +72,9 @@ class Rules:
         """Give such a rule its body."""
         self._rules[name] = self._measured(body)
 
-    def free(self) -> str:
-        """Return any text without special tokens."""
-        return self._named("FREE", r"/(.|\n)*/")
+    def free(self, excludes: Sequence[str] = ()) -> str:
+        """Return any text without special tokens, in which some texts are not."""
+        return self._named("FREE", rf"/(.|\n)*/{_without(excludes)}")
 
     def pattern(self, expression: str) -> str:
         """Return what matches an expression."""
@@ -85,20 +85,19 @@ class Rules:
         escaped = _SLASH.sub(lambda found: found[1] or _ESCAPED[found[0]], expression)
         return self.pattern(escaped) if expression else '""'
 
-    def but(self, texts: Sequence[str]) -> str:
-        """Return any text without special tokens that begins with none of some texts."""
+    def but(self, texts: Sequence[str], excludes: Sequence[str] = ()) -> str:
+        """Return any text without special tokens that begins with none of some texts, as `free`."""
         begun = " | ".join(f"{json.dumps(text)} /(.|\\n)*/" for text in texts)
-        return self._named("BUT", rf"/(.|\n)*/ & ~({begun})")
+        return self._named("BUT", rf"/(.|\n)*/ & ~({begun}){_without(excludes)}")
 
     def special_but(self, texts: Collection[str]) -> str:
         """Return any special token but some; "": there is no other."""
         ids = sorted(token_id for text, token_id in self._specials.items() if text not in texts)
         return f"<[{','.join(map(str, ids))}]>" if ids else ""
 
-    def any(self) -> str:
-        """Return any text, special tokens included."""
-        special = self.special_but(())
-        return f"{self.free()} ({special} {self.free()})*" if special else self.free()
+    def nested(self, grammar: str) -> str:
+        """Return what a grammar of its own derives, written in the library's language."""
+        return self.rule(f"%lark {{\n{grammar}\n}}")
 
     def literal(self, text: str) -> str:
         """Return exactly this text, special tokens included."""
@@ -154,6 +153,12 @@ class Rules:
             what = f"its grammar has more than {_MAX_LENGTH} characters: use fewer or smaller schemas"
             raise refused(f"cannot be enforced: {what}")
         return text
+
+
+def _without(excludes: Sequence[str]) -> str:
+    """Return what follows an expression of any text, so that some texts are not in it."""
+    found = " | ".join(map(json.dumps, dict.fromkeys(excludes)))
+    return rf" & ~(/(.|\n)*/ ({found}) /(.|\n)*/)" if found else ""
 
 
 def _written(part: Part) -> str:
