@@ -36,32 +36,30 @@ from support.servers.wire import Wire
 
 HASTY = RetryPolicy(give_up_after=0.5)
 MIB = 1 << 20
-SHORT = 0.3
-"""Seconds of both parts of a lease."""
+SHORT = 2
+"""Seconds of both parts of a lease: more than a client takes to be there, also on a busy machine."""
 
 
 def test_an_unread_queue_of_a_living_client_outlives_every_lease(engine: Server, gate: Gate) -> None:
-    """Others with the same lease, whose client is gone, are stopped and released meanwhile, one after the other."""
+    """Others with the same lease, whose client is gone, are stopped and released meanwhile."""
     with gateway_server({"e1": engine.address}) as gateway, Client(gateway.address) as client:
         gate.shut()
         lease: Lease = {"running": SHORT, "ended": SHORT}
         _, unread = client.start_request("tiny", ids=[1, 2], max_new_tokens=LENGTH, lease=lease, **GREEDY)
-        see_leases_expire(gateway)
+        see_lease_expire(gateway)
         gate.open()
         wait_until(lambda: not client.list_requests(running_only=True), "the request does not end")
-        see_leases_expire(gateway)
+        see_lease_expire(gateway)
         answer = joined([elements for elements in (unread.Get(), unread.Get()) if elements])
         assert len(answer.ids) == LENGTH
         assert unread.finish_reason is FinishReason.MAX_LENGTH
 
 
-def see_leases_expire(gateway: Server) -> None:
+def see_lease_expire(gateway: Server) -> None:
     wire = Wire(gateway.address)
-    short = {"nanos": round(SHORT * 1e9)}
-    config = GREEDY | {"lease": {"running": short, "ended": short}}
-    for _ in range(2):
-        handle = wire.start("tiny", [3, 4], config=config).handle
-        wait_until(lambda h=handle: wire.state(h) is None, "a request that nobody is there for stays")  # type: ignore[misc]
+    short = {"seconds": SHORT}
+    handle = wire.start("tiny", [3, 4], config=GREEDY | {"lease": {"running": short, "ended": short}}).handle
+    wait_until(lambda: wire.state(handle) is None, "a request that nobody is there for stays")
     wire.close()
 
 

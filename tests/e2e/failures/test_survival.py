@@ -23,7 +23,7 @@ CLIENT = """
 import sys
 from headrace import Client
 client = Client(sys.argv[1])
-config = {"ignore_eos": True, "lease": {"running": 0.5, "ended": 3600}, "max_new_tokens": 400}
+config = {"ignore_eos": True, "lease": {"running": 3, "ended": 3600}, "max_new_tokens": 400}
 queues = [client.start_request("tiny", ids=[1, 2, number], **config)[1] for number in range(4)]
 read = [queue.Get().position for queue in queues[:2]]  # The others are never read.
 print(*(queue.handle for queue in queues), flush=True)
