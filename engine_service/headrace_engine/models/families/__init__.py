@@ -9,7 +9,7 @@ from headrace_engine.models.families.family import Family
 from headrace_engine.models.families.gemma import GEMMA, GEMMA1
 from headrace_engine.models.families.glm import CHATGLM, GLM
 from headrace_engine.models.families.gpt_oss import GPT_OSS
-from headrace_engine.models.families.granite import GRANITE, GRANITE4, GRANITE_MOE
+from headrace_engine.models.families.granite import GRANITE, GRANITE4, GRANITE_MOE, MINICPM
 from headrace_engine.models.families.layer_norm import COMMAND_R, PHI, STABLELM, STARCODER2
 from headrace_engine.models.families.llama import ERNIE, EXAONE, INTERNLM2, LLAMA, SEED_OSS
 from headrace_engine.models.families.mistral import MISTRAL
@@ -26,8 +26,8 @@ __all__ = ["ARCHITECTURES", "GGUF_ARCHITECTURES", "family_of", "family_of_gguf"]
 
 _FAMILIES = (
     CHATGLM, COMMAND_R, ERNIE, EXAONE, FALCON, GEMMA, GEMMA1, GLM, GPT_OSS, GRANITE, GRANITE4, GRANITE_MOE, INTERNLM2,
-    LLAMA, MISTRAL, MIXTRAL, NEOX, OLMO, OLMOE, PHI, PHI3, QWEN2, QWEN3, QWEN_MOE, SEED_OSS, STABLELM, STARCODER2,
-    GEMMA_VISION, LLAMA_VISION, MLLAMA_TEXT, QWEN_MOE_VISION,
+    LLAMA, MINICPM, MISTRAL, MIXTRAL, NEOX, OLMO, OLMOE, PHI, PHI3, QWEN2, QWEN3, QWEN_MOE, SEED_OSS, STABLELM,
+    STARCODER2, GEMMA_VISION, LLAMA_VISION, MLLAMA_TEXT, QWEN_MOE_VISION,
 )  # fmt: skip
 
 ARCHITECTURES: Mapping[str, Family] = {name: family for family in _FAMILIES for name in family.from_config}

@@ -1,7 +1,8 @@
-"""Granite 3, with experts or without, and the dense models of Granite 4: factors of embeddings, branches and logits."""
+"""Granite 3, with experts or without, dense ones of Granite 4, MiniCPM: factors of embeddings, branches and logits."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from headrace_engine.models.config_fields import ConfigFields
@@ -52,6 +53,19 @@ def _granite4(config: ConfigFields) -> DecoderSpec:
     return _scaled(config, replace(spec, intermediate_size=wide, qkv_bias=has_bias, output_bias=has_bias))
 
 
+def _minicpm(config: ConfigFields) -> DecoderSpec:
+    check_absent(config, ("num_experts", "sparse_config"))
+    spec, has_bias = decoder_from_config(config, "MiniCPMForCausalLM", tied=True), config.flag("attention_bias", False)
+    return replace(
+        spec,
+        qkv_bias=has_bias,
+        output_bias=has_bias,
+        embedding_scale=config.number("scale_emb", 1.0),
+        branch_scale=config.number("scale_depth", 1.0) / math.sqrt(spec.num_layers),
+        logit_scale=config.number("dim_model_base", 1.0) / spec.hidden_size,
+    )
+
+
 def _scaled(config: ConfigFields, spec: DecoderSpec) -> DecoderSpec:
     return replace(
         spec,
@@ -91,6 +105,8 @@ GRANITE = Family(
     from_metadata={"granite": _gguf},
     gguf=FileLayout(GGUF_NAMES, interleaved=True),
 )
+
+MINICPM = Family(from_config={"MiniCPMForCausalLM": _minicpm}, from_metadata={})
 
 _JOINED = {
     "gate": "model.layers.{i}.shared_mlp.input_linear.weight",
