@@ -16,6 +16,7 @@ from headrace_engine.models.families.family import MAX_LAYERS, Family
 from headrace_engine.models.families.gemma import GEMMA
 from headrace_engine.models.families.llama import LLAMA
 from headrace_engine.models.families.mistral import MISTRAL
+from headrace_engine.models.families.phi3 import PHI3
 from headrace_engine.models.families.qwen2 import QWEN2
 from headrace_engine.models.families.qwen3 import QWEN3
 from headrace_engine.models.families.qwen_moe import QWEN_MOE
@@ -26,7 +27,7 @@ from headrace_engine.models.spec import DecoderSpec
 _Reader = Callable[[ConfigFields], DecoderSpec]
 _Apart = Callable[[DecoderSpec, Mapping[str, StoredTensor], str], dict[str, StoredTensor]]
 
-_MLLAMA_NAME = "MllamaForConditionalGeneration"
+_MLLAMA_NAME, _PHI3_NAME = "MllamaForConditionalGeneration", "Phi3VForCausalLM"
 _LAYER = re.compile(r"model\.layers\.(\d{1,4})\.")
 _IMAGE_MARKS = 8
 """Rows of Llama 3.2 Vision's embedding beyond its vocabulary."""
@@ -92,7 +93,7 @@ _TEXT = {
 """Beginnings of the names of the decoders' tensors, and what they are without the other parts."""
 _OTHERS = (
     "vision_tower.", "model.vision_tower.", "vision_model.", "model.vision_model.", "visual.", "model.visual.",
-    "multi_modal_projector.", "model.multi_modal_projector.",
+    "multi_modal_projector.", "model.multi_modal_projector.", "model.vision_embed_tokens.",
 )  # fmt: skip
 """Beginnings of the names of other parts' tensors."""
 
@@ -149,6 +150,10 @@ def _mllama(config: ConfigFields) -> DecoderSpec:
     changes = {**absent, "num_hidden_layers": count - len(set(seeing))}
     spec = LLAMA.from_config["LlamaForCausalLM"](fields.replacing(changes))
     return replace(spec, architecture=_MLLAMA_NAME)
+
+
+def _phi3(config: ConfigFields) -> DecoderSpec:
+    return replace(PHI3.from_config["Phi3ForCausalLM"](config), architecture=_PHI3_NAME)
 
 
 def _without_images(spec: DecoderSpec, tensors: Mapping[str, StoredTensor], source: str) -> dict[str, StoredTensor]:
@@ -229,3 +234,4 @@ GEMMA_VISION = _family(GEMMA, {_GEMMA_NAME: _reader(_GEMMA_NAME)})
 LLAMA_VISION = _family(LLAMA, {name: _reader(name) for name in _OTHER_NAMES})
 QWEN_MOE_VISION = _family(QWEN_MOE, {_EXPERTS_NAME: _reader(_EXPERTS_NAME)}, _experts_apart)
 MLLAMA_TEXT = _family(LLAMA, {_MLLAMA_NAME: _mllama}, _without_images)
+PHI3_VISION = _family(PHI3, {_PHI3_NAME: _phi3})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from support.backends.cpu_sequences import CpuLanes, cpu_model
 from support.backends.torch_sequences import Lanes, load, random_ids
 from support.models.json_files import read_json, write_json
-from support.models.tiny_models import draw, tiny_sizes
+from support.models.tiny_models import draw, make_tiny_family, tiny_sizes
 from support.models.tiny_tokenizer import make_tiny_tokenizer
 from unit.models.test_families import config, refusal
 
@@ -94,6 +95,29 @@ def test_ids_of_text_are_those_of_transformers(name: str, tmp_path: Path) -> Non
             lanes.greedy([lane], COUNT, chunk=9)
             assert lane.ids[: ids.shape[1]] == ids[0].tolist()
             torch.testing.assert_close(torch.stack(lane.scores)[:COUNT], logits, rtol=0, atol=1e-4)
+
+
+def test_phi3_vision_says_what_phi3_says(tmp_path: Path) -> None:
+    """Files as published, which transformers runs by code of the model alone: tensors of what sees beside Phi-3's."""
+    phi3 = make_tiny_family(tmp_path / "phi3", "phi4 mini")
+    seeing = tmp_path / "seeing"
+    shutil.copytree(phi3, seeing)
+    tensors = load_file(phi3 / "model.safetensors")
+    tensors |= {
+        "model.vision_embed_tokens.glb_GN": torch.zeros(1, 1, 256),
+        "model.vision_embed_tokens.img_processor.vision_model.embeddings.class_embedding": torch.zeros(32),
+        "model.vision_embed_tokens.img_projection.0.weight": torch.zeros(64, 128),
+    }
+    save_file(tensors, seeing / "model.safetensors", metadata={"format": "pt"})
+    settings = read_json(phi3 / "config.json") | {"architectures": ["Phi3VForCausalLM"], "model_type": "phi3_v"}
+    write_json(seeing / "config.json", settings)
+    both = Lanes(load(phi3)), Lanes(load(seeing))
+    found = [lanes.add(PROMPT) for lanes in both]
+    for lanes, lane in zip(both, found, strict=True):
+        lanes.greedy([lane], COUNT)
+    assert found[0].ids == found[1].ids
+    (warning,) = open_model(str(seeing)).warnings
+    assert warning.startswith("config.json: Phi3VForCausalLM is computed for text alone")
 
 
 def test_an_install_says_that_images_are_not_served(tmp_path: Path) -> None:
