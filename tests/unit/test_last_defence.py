@@ -17,7 +17,7 @@ PACKAGES = [Path(package.__file__).parent for package in (headrace, headrace_eng
 CATCHES_LESS = {
     "template.py": "a template is Python alone, in a process of its own",
     "user_kernels.py": "a compiler's failure; what else comes is caught where the core is read",
-    "grammar.py": "a converter in Python alone; what else comes is caught where the work was begun",
+    "ebnf.py": "a converter in Python alone; what else comes is caught where the work was begun",
 }
 """Files in which `except Exception` may stand without another net in the same place, and why."""
 
