@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace_engine.cuda_checked import SANITIZERS
 
-from bench.gpu.library import kernels_digest
+from bench.gpu.library import checked_digest
 from bench.gpu.outcome import Outcome
 
 Outcomes = Mapping[str, Outcome]
@@ -38,7 +38,7 @@ def result(outcomes: Outcomes) -> dict[str, Any]:
             sanitizers[rest[0]] += 1
     return {
         "card": outcomes["limits"].card,
-        "kernels": kernels_digest(),
+        "sources": checked_digest(),
         "tests": {"passed": _passed(outcomes), "failed": sum(map(_failed, outcomes.values()))},
         "sanitizers": sanitizers,
         "same_tokens": outcomes["tokens"].ending == "passed",

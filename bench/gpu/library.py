@@ -21,6 +21,7 @@ BEFOREHAND = ROOT / "build" / "cuda"
 """Where `make cuda-all` builds it."""
 _LIBRARY, _NOTE = "libcore_cuda.so", "core_cuda.sources.txt"
 _KERNELS = ("csrc/*.h", "csrc/common/*", "csrc/cuda/**/*")
+_CHECKED = (*_KERNELS, "engine_service/headrace_engine/backends/cuda/**/*.py")
 _MEASURED = ("csrc/**/*.[ch]*", "engine_service/headrace_engine/**/*.py", "bench/gpu/**/*.py")
 
 
@@ -31,6 +32,14 @@ class NoLibrary(Exception):
 def code_digest() -> str:
     """Return a digest of all sources that may change a figure."""
     return _digest(_MEASURED)
+
+
+def checked_digest() -> str:
+    """Return a digest of what a check on a card vouches for: the kernels, and what launches them.
+
+    What computes for other backends too is compared with them on CPUs.
+    """
+    return _digest(_CHECKED)
 
 
 def kernels_digest() -> str:

@@ -11,7 +11,8 @@ RESULT = Path(__file__).with_name("cuda_checked.json")
 """Result of a check on a card (`make gpu-check` writes it): an object with
 
     card         its name
-    kernels      digest of the kernels' sources
+    sources      digest of the sources of the kernels, and of the cuda backend, which launches them; a change to either
+                 asks for another check
     tests        {"passed": …, "failed": …}, of the tests of the kernels; a step of the check that did not pass, and
                  says no number, is one that failed
     sanitizers   number of files in whose tests each of SANITIZERS found an error, those of sampling included

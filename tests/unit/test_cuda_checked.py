@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 from headrace_engine.cuda_checked import RESULT, SANITIZERS, why_unchecked
 
-from bench.gpu.library import kernels_digest
+from bench.gpu import library
+from bench.gpu.library import checked_digest
 
 Result = dict[str, Any]
 
 GREEN: Result = {
     "card": "H100",
-    "kernels": "0123456789abcdef",
+    "sources": "0123456789abcdef",
     "tests": {"passed": 1054, "failed": 0},
     "sanitizers": dict.fromkeys(SANITIZERS, 0),
     "same_tokens": True,
@@ -39,10 +40,34 @@ def test_without_a_result_nothing_is_checked(tmp_path: Path) -> None:
 
 
 def test_the_result_of_this_build_is_none_or_green() -> None:
-    """One that says why not would never be taken, and one of other kernels says nothing of these."""
+    """One that says why not would never be taken, and one of other sources says nothing of these."""
     if RESULT.exists():
         assert why_unchecked() == ""
-        assert json.loads(RESULT.read_text())["kernels"] == kernels_digest()
+        assert json.loads(RESULT.read_text())["sources"] == checked_digest()
+
+
+@pytest.mark.parametrize(
+    ("path", "counts"),
+    [
+        ("csrc/cuda/attention/attention_decode.cu", True),
+        ("csrc/common/philox.h", True),
+        ("engine_service/headrace_engine/backends/cuda/decode_tasks.py", True),
+        ("engine_service/headrace_engine/backends/cuda/device/tables.py", True),
+        ("engine_service/headrace_engine/backends/torch/ops.py", False),
+        ("csrc/cpu/pool.cpp", False),
+    ],
+)
+def test_a_result_is_of_the_kernels_and_what_launches_them(
+    path: str, counts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "ROOT", tmp_path)
+    file = tmp_path / path
+    file.parent.mkdir(parents=True)
+    digests = []
+    for content in ("one", "other"):
+        file.write_text(content)
+        digests.append(checked_digest())
+    assert (digests[0] != digests[1]) == counts
 
 
 def failed(result: Result) -> None:
