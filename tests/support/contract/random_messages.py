@@ -1,4 +1,6 @@
-"""Random messages of the contract: with fields at their bounds and beyond, and with bytes that were changed."""
+"""Random messages of the contract: with fields at their bounds and beyond, and with bytes that were changed; others
+that are right but for one field, so that it is not the first of many to be refused.
+"""
 
 from __future__ import annotations
 
@@ -51,6 +53,18 @@ class RandomMessages:
                 self._set(made, field, depth)
         return made
 
+    def near(self, right: Message) -> bytes:
+        """Return the bytes of a message that differs from a right one in one field, at any depth."""
+        made = type(right)()
+        made.CopyFrom(right)
+        changed: Message = made
+        while (inner := _parts(changed)) and self._random.random() < 0.7:
+            changed = self._random.choice(inner)
+        field = self._random.choice(changed.DESCRIPTOR.fields)
+        changed.ClearField(field.name)
+        self._set(changed, field, _DEEPEST - 2)
+        return made.SerializeToString()
+
     def _set(self, made: Message, field: FieldDescriptor, depth: int) -> None:
         name, count = field.name, self._random.choice((0, 1, 1, 2))
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
@@ -82,3 +96,9 @@ class RandomMessages:
             return choose.randbytes(choose.choice((0, 1, 4, 64)))
         known = self._texts.get(field.name, ())
         return choose.choice(known) if known and choose.random() < 0.8 else choose.choice(_TEXTS)
+
+
+def _parts(message: Message) -> list[Message]:
+    """Return the messages within a message, without lists and maps."""
+    fields = message.ListFields()
+    return [value for field, value in fields if field.message_type is not None and not field.is_repeated]

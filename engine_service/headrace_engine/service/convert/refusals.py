@@ -1,4 +1,4 @@
-"""Refusal of messages by form alone: unknown fields and values, and missing fields."""
+"""Refusal of messages by form alone: unknown fields and values, durations that are none, and missing fields."""
 
 from __future__ import annotations
 
@@ -6,31 +6,37 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any, cast
 
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from headrace_engine.errors import FieldViolation, InvalidArgument
+
+_LONGEST = 315_576_000_000
+"""Maximum seconds of a Duration, either way: protobuf's, ten thousand years."""
 
 MAX_NAMED = 100
 """Maximum number of wrong fields that a refusal lists."""
 
 
 def refuse_unknown(message: Message) -> None:
-    """Refuse fields and enum values that this build does not know, at any depth.
+    """Refuse fields and enum values that this build does not know, and what `refuse_unknown_values` does, at any depth.
 
     Raises:
         InvalidArgument: INVALID_FIELD with every such field and value, but no more than MAX_NAMED.
     """
-    _refuse(chain(_unknown_fields(message), _unknown_values(message)))
+    _refuse(chain(_unknown_fields(message), _wrong_values(message)))
 
 
 def refuse_unknown_values(message: Message) -> None:
-    """Refuse enum values that this build does not know, at any depth; unknown fields are allowed.
+    """Refuse enum values that this build does not know, and Durations beyond what protobuf allows.
+
+    At any depth; unknown fields are allowed.
 
     Raises:
         InvalidArgument: INVALID_FIELD with every such value, but no more than MAX_NAMED.
     """
-    _refuse(_unknown_values(message))
+    _refuse(_wrong_values(message))
 
 
 def required(message: Message, oneof: str, path: str = "") -> str:
@@ -69,7 +75,7 @@ def _unknown(message: Message) -> Iterable[Any]:
     return cast(Iterable[Any], UnknownFieldSet(message))
 
 
-def _unknown_values(message: Message, path: str = "") -> Iterator[FieldViolation]:
+def _wrong_values(message: Message, path: str = "") -> Iterator[FieldViolation]:
     for field, value in message.ListFields():
         if field.enum_type is None:
             continue
@@ -78,7 +84,17 @@ def _unknown_values(message: Message, path: str = "") -> Iterator[FieldViolation
                 allowed = ", ".join(each.name for each in field.enum_type.values if each.number)
                 yield FieldViolation(_join(path, field.name), f"= {number} is unknown; allowed: {allowed}")
     for part_path, part in _parts(message, path):
-        yield from _unknown_values(part, part_path)
+        if isinstance(part, Duration):
+            yield from _wrong_duration(part, part_path)
+        else:
+            yield from _wrong_values(part, part_path)
+
+
+def _wrong_duration(part: Duration, path: str) -> Iterator[FieldViolation]:
+    seconds, nanos = part.seconds, part.nanos
+    if abs(seconds) > _LONGEST or abs(nanos) > 999_999_999 or seconds * nanos < 0:
+        allowed = f"at most {_LONGEST} s and 999999999 ns either way, of one sign"
+        yield FieldViolation(path, f"= {seconds} s and {nanos} ns is no duration; allowed: {allowed}")
 
 
 def _parts(message: Message, path: str) -> Iterator[tuple[str, Message]]:

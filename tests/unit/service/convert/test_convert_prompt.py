@@ -143,6 +143,35 @@ def test_unknown_enum_numbers_are_refused_naming_the_field():
     assert "INTERRUPT_POLICY_RESUME, INTERRUPT_POLICY_RETURN" in error.violations[0].description
 
 
+@pytest.mark.parametrize("path", ["deadline", "lease.ended"])
+@pytest.mark.parametrize(
+    ("seconds", "nanos", "fits"),
+    [
+        (2**63 - 1, 16, False),
+        (-(2**63), 0, False),
+        (315_576_000_001, 0, False),
+        (1, -1, False),
+        (-1, 1, False),
+        (0, 10**9, False),
+        (315_576_000_000, 999_999_999, True),
+        (0, -1, True),
+        (-1, -1, True),
+    ],
+)
+def test_durations_that_are_none_are_refused(path, seconds, nanos, fits):
+    message = StartRequestRequest(model_name="m", text="hi")
+    part = message.config
+    for name in path.split("."):
+        part = getattr(part, name)
+    part.seconds, part.nanos = seconds, nanos
+    if fits:
+        assert start_request(message).config is not None
+        return
+    with pytest.raises(InvalidArgument, match=f"= {seconds} s and {nanos} ns is no duration") as caught:
+        start_request(message)
+    assert caught.value.violations[0].field == f"config.{path}"
+
+
 def test_equal_starts_have_equal_content_whoever_sends_them():
     def content(**fields) -> bytes:
         return start_request(StartRequestRequest(text="hi", **fields)).content
