@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from headrace_proto.v1 import session_pb2 as wire
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from unit.gateway.sessions.session_plumbing import ENGINES, SMALL, Plumbing, read_all
+
+pytestmark = pytest.mark.timeout(1500)  # All its runs are one test, which a busy machine takes minutes for.
 
 
 class Sessions(RuleBasedStateMachine):
