@@ -12,7 +12,7 @@ from headrace_proto.wire.session_rows import Columns
 
 from headrace_gateway.sessions.limits import SessionLimits
 from headrace_gateway.sessions.rows import add_row, rows_of
-from headrace_gateway.sessions.waiting import Waiting
+from headrace_gateway.sessions.waiting import Waiting, framed_bytes
 
 M = TypeVar("M", bound=Message)
 
@@ -153,7 +153,7 @@ class Outbox:
     def _fit_in_one(self) -> bool:
         """True if all waiting items fit into one message with the step queued last."""
         left = self._limits.message_bytes - self.held - _FRAME_BYTES
-        left -= self._opened.ByteSize() if self._opened is not None else 0
+        left -= framed_bytes(self._opened) if self._opened is not None else 0
         for waiting in self._channels.values():
             left -= waiting.item_bytes()
             if left < 0:
@@ -178,7 +178,7 @@ class Outbox:
         """Move rows of a channel, after its attach. Return the bytes left."""
         if waiting.attached is not None:
             message.attached.append(waiting.attached)
-            left -= waiting.attached.ByteSize()
+            left -= framed_bytes(waiting.attached)
             waiting.attached = None
         moved = 0
         for row in waiting.rows:

@@ -121,7 +121,8 @@ class EngineLink:
         first.options.load = first.options.usage = True
         if self._engine.view.tells_cache:
             first.options.cache_events.SetInParent()
-        await call.write(first)
+        with suppress(grpc.aio.BaseError, asyncio.InvalidStateError):  # reading says why the engine refuses
+            await call.write(first)
         writing = asyncio.create_task(self._write(call))
         watching: asyncio.Task[None] | None = None
         pinging: asyncio.Task[None] | None = None

@@ -13,6 +13,7 @@ from headrace_proto.wire.session_rows import Columns
 
 from headrace_gateway import status
 from headrace_gateway.sessions.reader import Downstream, Reader
+from headrace_gateway.sessions.waiting import framed_bytes
 
 MAX_READERS = 32_768
 """Maximum channels of one stream. Engines allow twice as many, as a resuming reader has two for a moment."""
@@ -75,7 +76,7 @@ class UpstreamChannels:
             window=window,
             owner=reader.owner,
         )
-        self._request(attach.ByteSize()).attach.append(attach)
+        self._request(framed_bytes(attach)).attach.append(attach)
         return self._channels
 
     def detach(self, channel: int) -> None:

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from google.protobuf.message import Message
 from headrace_proto.v1 import session_pb2 as wire
 
 from headrace_gateway.sessions.rows import Row
+
+_FRAME_BYTES = 6  # the tag of an item in a message, and its length at most
+
+
+def framed_bytes(item: Message) -> int:
+    """Return the bytes that an item adds to a message, at most."""
+    return item.ByteSize() + _FRAME_BYTES
 
 
 @dataclass(slots=True)
@@ -25,9 +33,9 @@ class Waiting:
         return sum(row.size for row in self.rows)
 
     def item_bytes(self) -> int:
-        """Return the bytes of its items."""
+        """Return the bytes that its items add to a message, at most."""
         items = (self.attached, self.status, self.end, self.error, self.window)
-        return sum(item.ByteSize() for item in items if item is not None)
+        return sum(framed_bytes(item) for item in items if item is not None)
 
     def move_items(self, message: wire.SessionResponse) -> None:
         """Append its items to a message."""

@@ -6,8 +6,23 @@ import asyncio
 
 import pytest
 from headrace_gateway.sessions.limits import SessionLimits
+from headrace_gateway.sessions.outbox import Outbox
 from headrace_proto.v1 import session_pb2 as wire
 from unit.gateway.conftest import until
+
+
+@pytest.mark.parametrize("count", [1, 20, 45, 46, 47, 48, 200])
+def test_messages_of_many_items_stay_within_their_bytes(count: int) -> None:
+    limits = SessionLimits(message_bytes=600)
+    outbox = Outbox(limits, lambda: None)
+    for channel in range(1, count + 1):
+        outbox.put_attached(wire.Attached(channel=channel, checksum=7))
+        outbox.put_window(wire.WindowState(channel=channel, position=9))
+    sent = []
+    while (message := outbox.take()) is not None:
+        sent.append(message)
+    assert max(message.ByteSize() for message in sent) <= limits.message_bytes
+    assert [item.channel for message in sent for item in message.attached] == [*range(1, count + 1)]
 
 
 class TestSlowClients:
