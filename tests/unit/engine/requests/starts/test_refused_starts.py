@@ -25,7 +25,7 @@ async def refused(rig: Rig, *args: Any, **fields: Any) -> InvalidArgument:
     return caught.value
 
 
-@pytest.mark.parametrize("what", ["PromptLog", "new_sequences", "message", "_hash", "Request", "begin"])
+@pytest.mark.parametrize("what", ["PromptLog", "new_sequences", "common_command", "_hash", "Request", "begin"])
 async def test_a_start_that_fails_keeps_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     """Whatever fails once its bytes are reserved, they are free again and there is no request."""
     await rig.run()
