@@ -58,7 +58,7 @@ def test_policy_return_ends_what_there_is_no_memory_for(client: Client) -> None:
         assert interrupted == (queue.GenerateStatus() is GenerateStatus.GenerateInterrupted)
         assert ids == (whole[: len(ids)] if interrupted else whole)
         assert queue.RequestStatInfo()["preemptions"] == 0
-    assert queues[0].finish_reason is FinishReason.MAX_LENGTH, "the first in rank gives way to nobody"
+    assert queues[0].finish_reason is FinishReason.MAX_LENGTH, "the first in precedence gives way to nobody"
 
 
 def test_dropping_a_reader_stops_nothing(client: Client) -> None:

@@ -32,7 +32,7 @@ class LiveSequences:
         patience: number of later sequences that may leave the queue before one.
 
     Attributes:
-        running: those in the batch, by rank.
+        running: those in the batch, by precedence.
         waiting: the others.
         groups: the groups that some of them belong to.
         searches: the beam searches that some of them compute beams of.
@@ -125,7 +125,7 @@ class LiveSequences:
                 return
         for sequence in self.searches.branch(search):
             self._by_key[sequence.key] = sequence
-            insort(self.running, sequence, key=attrgetter("rank"))
+            insort(self.running, sequence, key=attrgetter("precedence"))
 
     def _reclaim(self, sequence: Sequence, schedule: Schedule) -> None:
         """Take the blocks of a running sequence: end it or preempt it, by its interrupt policy."""

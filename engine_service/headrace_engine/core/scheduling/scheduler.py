@@ -25,8 +25,8 @@ class Scheduler:
     """Decides which tokens the next step computes.
 
     There is no prefill or decode phase, only ids still to compute. A sequence gets blocks for all its ids when it
-    starts, so a chunked prompt never runs out of blocks halfway; only decoding needs more, and then the lowest-ranked
-    sequence is preempted. Sequences of one request continue from their shared prompt in the same step.
+    starts, so a chunked prompt never runs out of blocks halfway; only decoding needs more, and then the sequence
+    last in precedence is preempted. Sequences of one request continue from their shared prompt in the same step.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class Scheduler:
         self._tables.check_integrity(self._live.all())
 
     def _generate(self, schedule: Schedule) -> None:
-        """Add the decode rows, by rank, so that a sequence is preempted before it gets a row."""
+        """Add the decode rows, by precedence, so that a sequence is preempted before it gets a row."""
         for sequence in tuple(self._live.running):
             if sequence.remaining != 1 or sequence.pause is not None:
                 continue

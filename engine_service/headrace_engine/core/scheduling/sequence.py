@@ -128,8 +128,8 @@ class Sequence:
         return self.request.priority
 
     @property
-    def rank(self) -> tuple[int, int]:
-        """Sort key by precedence: priority, then arrival."""
+    def precedence(self) -> tuple[int, int]:
+        """Sort key: the highest priority first, then the earliest to arrive."""
         return -self.priority, self.arrival
 
     @property

@@ -100,7 +100,7 @@ class Starter:
         self._tables.open(sequence, cached)
         sequence.status = SequenceStatus.RUNNING
         sequence.advanced = step
-        insort(self._live.running, sequence, key=attrgetter("rank"))
+        insort(self._live.running, sequence, key=attrgetter("precedence"))
         if not sequence.started:
             self._note_start(sequence, cached, schedule)
 

@@ -60,16 +60,16 @@ class WaitingQueue:
         return iter(dict.fromkeys((*first, *self._in_turns(ordered))))
 
     def _in_turns(self, ordered: list[Sequence]) -> Iterator[Sequence]:
-        """Yield sequences in this order, but within each rank those of several owners in turns."""
+        """Yield sequences in this order, but those of several owners in turns where nothing else tells them apart."""
         if len({sequence.request.owner for sequence in ordered}) < 2:
             yield from ordered
             return
         held: Counter[str] = Counter()
         for sequence in self._running:
             held[sequence.request.owner] += sequence.slots
-        for _, rank in groupby(ordered, self._rank):
+        for _, alike in groupby(ordered, self._urgency):
             waiting: dict[str, deque[tuple[int, Sequence]]] = {}
-            for number, sequence in enumerate(rank):
+            for number, sequence in enumerate(alike):
                 waiting.setdefault(sequence.request.owner, deque()).append((number, sequence))
             heads = [(held[owner], own[0][0], owner) for owner, own in waiting.items()]
             heapify(heads)
@@ -83,7 +83,7 @@ class WaitingQueue:
                 else:
                     heappop(heads)
 
-    def _rank(self, sequence: Sequence) -> tuple[int, bool]:
+    def _urgency(self, sequence: Sequence) -> tuple[int, bool]:
         return sequence.priority, bool(sequence.preemptions) or sequence.overtaken >= self._patience
 
     @property

@@ -37,7 +37,7 @@ def test_it_ends_and_keeps_the_tokens_that_it_has(make_rig: MakeRig) -> None:
 
 
 def test_the_last_in_rank_gives_way_whatever_its_policy(make_rig: MakeRig) -> None:
-    """Two that return and two that resume: the ones last in rank are hit, each as it wished."""
+    """Two that return and two that resume: the ones last in precedence are hit, each as it wished."""
     for policies in ([RESUME, RESUME, RETURN, RETURN], [RETURN, RETURN, RESUME, RESUME]):
         rig = make_rig(num_blocks=16)
         keys = [rig.add(prompt(i), 24, interrupt_policy=policy) for i, policy in enumerate(policies)]
