@@ -10,6 +10,7 @@ from headrace_engine.errors import BadModel
 from headrace_engine.models.config_fields import ConfigFields
 from headrace_engine.models.families import ARCHITECTURES
 from headrace_engine.models.spec import DecoderSpec, LayerSpec
+from transformers import Phi3Config
 
 LLAMA3 = {
     "factor": 8.0,
@@ -210,3 +211,24 @@ class TestWindows:
     def test_wrong_layer_types_are_refused(self, kinds: object) -> None:
         changes = {"sliding_window": 64, "use_sliding_window": True, "layer_types": kinds}
         assert "layer_types" in refusal("Qwen2ForCausalLM", **changes)
+
+
+def _longrope(**more: Any) -> dict[str, Any]:
+    return {"rope_scaling": {"type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0] * 8, **more}}
+
+
+def test_phi3_has_the_defaults_of_its_own_config_class() -> None:
+    spec = read("Phi3ForCausalLM", rms_norm_eps=..., max_position_embeddings=16_384, **_longrope())
+    expected = Phi3Config(max_position_embeddings=16_384)
+    assert spec.norm_eps == expected.rms_norm_eps
+    assert spec.ropes[0].original_max_length == expected.original_max_position_embeddings
+    named = read("Phi3ForCausalLM", max_position_embeddings=16_384, **_longrope(original_max_position_embeddings=2048))
+    assert named.ropes[0].original_max_length == 2048
+
+
+@pytest.mark.parametrize(("length", "factor"), [(4096, 1.0), (8192, 2.0)])
+def test_minicpm_rotates_by_the_length_of_the_model(length: int, factor: float) -> None:
+    """Its code makes the table for max_position_embeddings at once, and never a shorter one."""
+    fields = {"max_position_embeddings": length, "scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 256}
+    spec = read("MiniCPMForCausalLM", **fields, **_longrope(original_max_position_embeddings=4096))
+    assert set(spec.ropes[0].frequency_factors) == {factor}

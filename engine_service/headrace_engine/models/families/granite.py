@@ -55,9 +55,16 @@ def _granite4(config: ConfigFields) -> DecoderSpec:
 
 def _minicpm(config: ConfigFields) -> DecoderSpec:
     check_absent(config, ("num_experts", "sparse_config"))
+    if not config.flag("use_mup", True):
+        raise config.error("use_mup", "is not supported; supported is true")
     spec, has_bias = decoder_from_config(config, "MiniCPMForCausalLM", tied=True), config.flag("attention_bias", False)
+    (rope,) = spec.ropes
+    if rope.long_factors and spec.max_length > rope.original_max_length:
+        # Its code makes the table for the model's length at once, whatever the length of a sequence.
+        rope = replace(rope, frequency_factors=rope.long_factors)
     return replace(
         spec,
+        ropes=(rope,),
         qkv_bias=has_bias,
         output_bias=has_bias,
         embedding_scale=config.number("scale_emb", 1.0),

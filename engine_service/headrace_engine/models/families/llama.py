@@ -77,6 +77,8 @@ def _seed_oss(config: ConfigFields) -> DecoderSpec:
 
 
 def _ernie(config: ConfigFields) -> DecoderSpec:
+    if config.number("compression_ratio", 1.0) != 1:
+        raise config.error("compression_ratio", "is not supported; supported is 1")
     spec = decoder_from_config(config, "Ernie4_5ForCausalLM", head_dim=_ERNIE_HEAD_DIM, theta=_ERNIE_THETA, tied=True)
     has_bias, eps = config.flag("use_bias", False), config.number("rms_norm_eps", _ERNIE_EPS)
     return replace(spec, qkv_bias=has_bias, output_bias=has_bias, mlp_bias=has_bias, norm_eps=eps)
@@ -84,7 +86,7 @@ def _ernie(config: ConfigFields) -> DecoderSpec:
 
 def _cwm(config: ConfigFields) -> DecoderSpec:
     check_absent(config, ("attention_bias",))
-    if config.get("rope_parameters") is None and config.get("rope_scaling") is None:
+    if config.get("rope_parameters") is None and config.table("rope_scaling") is None:
         raise config.error("rope_parameters", "must say how positions are scaled")
     spec = decoder_from_config(config, "CwmForCausalLM", theta=_CWM_THETA)
     slides = [index % _CWM_PERIOD != 0 for index in range(spec.num_layers)]

@@ -41,6 +41,9 @@ def _exaone4(config: ConfigFields) -> DecoderSpec:
     """Read the config: a null window means none, and that every layer rotates."""
     check_absent(config, ("attention_bias", "mlp_bias"))
     spec = decoder_from_config(config, _EXAONE4)
+    unlisted, windows = config.get("layer_types") is None, config.get("sliding_window") is not None
+    if unlisted and windows and config.has("sliding_window_pattern") and config.get("sliding_window_pattern") is None:
+        raise config.error("sliding_window_pattern", "must say after how many layers one has no window")
     # Files that list the types of layers may write the pattern in letters.
     period = _PERIOD if config.get("layer_types") is not None else config.integer("sliding_window_pattern", _PERIOD)
     slides = [(index + 1) % period != 0 for index in range(spec.num_layers)]
