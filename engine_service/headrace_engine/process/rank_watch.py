@@ -11,6 +11,9 @@ from headrace_engine.process.rank_link import RankLink
 _CHECKS = 10
 """Number of checks within the limit. They are counted instead of time: see `Heartbeat`."""
 
+_LONGEST_POLL = 2**31 - 1
+"""Milliseconds."""
+
 
 class Stall:
     """Counts the checks in which one rank does nothing."""
@@ -48,7 +51,7 @@ def watch(ranks: Sequence[RankLink], limit: float, progress: Callable[[], int]) 
     for descriptor in by_descriptor:
         poll.register(descriptor, 0)  # No events: a hang-up is always reported.
     stalls = {rank: Stall() for rank in ranks}
-    while not (ended := poll.poll(1000 * limit / _CHECKS)):
+    while not (ended := poll.poll(min(1000 * limit / _CHECKS, _LONGEST_POLL))):
         own = progress()
         hung = [rank.number for rank, stall in stalls.items() if stall.note(rank.ping(), rank.processor_time, own)]
         if hung:

@@ -186,3 +186,34 @@ def test_nested_repeats_have_a_limit() -> None:
     assert not accepts(nested(2), "(((a))")
     with pytest.raises(InvalidArgument, match="nested more than 20 deep"):
         guide(Letters([]), nested(11))
+
+
+@pytest.mark.parametrize(
+    ("rules", "text", "accepted"),
+    [
+        (r'"echo " [^;|&&$]+', "echo a;rm", False),
+        (r'"echo " [^;|&&$]+', "echo arm", True),
+        (r"[^a&&b]+", "&", False),
+        (r"[a&&b~]+", "a&b~", True),
+        (r'"\u00e9ab"', "éab", True),
+        (r'"\u00e9ab"', "\ue9ab", False),
+        (r'"\u0041" [\u00e9-\u00eb]', "Aê", True),
+        (r'"\U0001F600" "\\u0041"', "😀\\u0041", True),
+        ('"::=" [a-z"]+ # b ::= "c"', '::="a"', True),
+    ],
+)
+def test_characters_of_ebnf_stand_for_themselves(rules: str, text: str, accepted: bool) -> None:
+    assert accepts(form("grammar", grammar=f"root ::= {rules}\n"), text) is accepted
+
+
+@pytest.mark.parametrize(
+    ("rules", "words"),
+    [
+        ('root ::= "a"\nroot ::= "b"', 'has the rule "root" twice'),
+        (r'root ::= "\ud800"', "which is no character"),
+        ("root ::= [a-z--m]", r"which -- is ambiguous; write \\x2d"),
+    ],
+)
+def test_ebnf_that_the_library_would_misread_is_refused(rules: str, words: str) -> None:
+    with pytest.raises(InvalidArgument, match=words):
+        guide(Letters([]), form("grammar", grammar=rules))

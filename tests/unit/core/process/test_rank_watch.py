@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+from unittest.mock import Mock
+
 import pytest
-from headrace_engine.process.rank_watch import Stall
+from headrace_engine.ipc.messages import CoreFailed
+from headrace_engine.process.rank_link import RankLink
+from headrace_engine.process.rank_watch import Stall, watch
 
 LIMIT = 10
 """Checks within the limit."""
@@ -25,3 +30,13 @@ def test_anything_within_the_limit_starts_it_anew(moved: tuple[bool, int, int]) 
 def test_a_rank_that_is_slow_throughout_is_never_lost() -> None:
     stall = Stall()
     assert not any(stall.note(False, 10 * check, 0) for check in range(100) for _ in range(LIMIT - 1))
+
+
+def test_the_end_of_a_rank_is_noticed_whatever_the_limit() -> None:
+    """Poll takes no more than 2³¹ − 1 milliseconds."""
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    ended = CoreFailed("ENGINE_FAULT", "ended")
+    rank = Mock(spec=RankLink, number=1, descriptor=ours.fileno(), failure=lambda: ended)
+    assert watch([rank], 1e12, lambda: 0) is ended
+    ours.close()
