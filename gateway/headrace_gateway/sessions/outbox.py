@@ -16,7 +16,7 @@ from headrace_gateway.sessions.waiting import Waiting, framed_bytes
 
 M = TypeVar("M", bound=Message)
 
-_FRAME_BYTES = 64  # overhead of columns besides their entries
+_COLUMNS_BYTES = 64  # overhead of columns besides their entries
 
 
 class Outbox:
@@ -66,7 +66,7 @@ class Outbox:
         """
         self._drop_windows(message.step.channels)
         size = message.ByteSize()
-        if self.held == 0 and size + _FRAME_BYTES <= self._limits.message_bytes:
+        if self.held == 0 and size + _COLUMNS_BYTES <= self._limits.message_bytes:
             self._fresh, self.held = message, size
         else:
             self._queue_fresh()
@@ -152,7 +152,7 @@ class Outbox:
 
     def _fit_in_one(self) -> bool:
         """True if all waiting items fit into one message with the step queued last."""
-        left = self._limits.message_bytes - self.held - _FRAME_BYTES
+        left = self._limits.message_bytes - self.held - _COLUMNS_BYTES
         left -= framed_bytes(self._opened) if self._opened is not None else 0
         for waiting in self._channels.values():
             left -= waiting.item_bytes()
@@ -162,7 +162,7 @@ class Outbox:
 
     def _fill(self, message: wire.SessionResponse) -> None:
         """Move waiting rows and items into the message, channel by channel, longest waiting first."""
-        left = self._limits.message_bytes - _FRAME_BYTES - message.ByteSize()
+        left = self._limits.message_bytes - _COLUMNS_BYTES - message.ByteSize()
         while self._channels and left > 0:
             channel = next(iter(self._channels))
             waiting = self._channels[channel]

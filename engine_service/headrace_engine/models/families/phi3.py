@@ -9,21 +9,22 @@ from headrace_engine.models.families.family import Family, GgufHints, check_abse
 from headrace_engine.models.families.from_config import decoder_from_config
 from headrace_engine.models.families.from_metadata import decoder_from_metadata
 from headrace_engine.models.layout import GGUF_NAMES, HF_NAMES, FileLayout
+from headrace_engine.models.rope.reading import scaling_table, scaling_type, scaling_type_name
 from headrace_engine.models.spec import DecoderSpec
 
 _EPS, _ORIGINAL_LENGTH = 1e-5, 4096
-_SCALINGS = (None, "default", "su", "longrope")
+_ORIGINAL = "original_max_position_embeddings"
+_SCALINGS = ("default", "su", "longrope")
 
 
 def _phi3(config: ConfigFields) -> DecoderSpec:
     check_absent(config, ("layer_types", "attention_bias"))
-    tables = [table for name in ("rope_parameters", "rope_scaling") if (table := config.table(name)) is not None]
-    for table in tables:
-        name = "rope_type" if table.has("rope_type") else "type"
-        if table.get(name) not in _SCALINGS:
-            raise table.error(name, "is not supported for this architecture; supported are longrope and su")
-    if all(fields.get("original_max_position_embeddings") is None for fields in (config, *tables)):
-        config = config.replacing({"original_max_position_embeddings": _ORIGINAL_LENGTH})
+    if (scaling := scaling_table(config)) is not None:
+        if scaling_type(scaling) not in _SCALINGS:
+            text = "is not supported for this architecture; supported are longrope and su"
+            raise scaling.error(scaling_type_name(scaling), text)
+        if config.get(_ORIGINAL) is None and scaling.get(_ORIGINAL) is None:
+            config = config.replacing({_ORIGINAL: _ORIGINAL_LENGTH})
     spec = decoder_from_config(config, "Phi3ForCausalLM", rotating=1.0)
     spec = replace(spec, norm_eps=config.number("rms_norm_eps", _EPS))
     if config.get("sliding_window") is None:

@@ -38,15 +38,17 @@ def rope_from_config(
     Raises:
         BadModel: the type is unknown or not supported, or a factor is absent; names the field.
     """
-    scaling = _scaling_table(config, layer_type)
+    scaling = scaling_table(config, layer_type)
     theta = config.number("rope_theta", theta, minimum=1)
     base = RopeSpec(theta, _rotary_dim(config, scaling, head_dim, rotating))
     if scaling is None:
         return base
     base = replace(base, theta=scaling.number("rope_theta", theta, minimum=1))
-    kind = _scaling_type(scaling)
+    kind = scaling_type(scaling)
     if kind not in _READERS:
-        raise scaling.error(_type_name(scaling), f"is not supported; supported are {', '.join(sorted(_READERS))}")
+        raise scaling.error(
+            scaling_type_name(scaling), f"is not supported; supported are {', '.join(sorted(_READERS))}"
+        )
     inside = scaling.integer("original_max_position_embeddings", max_length)
     original = config.integer("original_max_position_embeddings", inside)
     return _READERS[kind](base, scaling, original, max_length)
@@ -57,7 +59,8 @@ def yarn_attention_factor(factor: float, scale: float = 1.0) -> float:
     return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1
 
 
-def _scaling_table(config: ConfigFields, layer_type: str) -> ConfigFields | None:
+def scaling_table(config: ConfigFields, layer_type: str = "") -> ConfigFields | None:
+    """Return the fields of a scaling, whichever name they have; None: there is none. See `rope_from_config`."""
     scaling, parameters = config.table("rope_scaling"), config.table("rope_parameters")
     if parameters and layer_type and parameters.has(layer_type):
         return parameters.table(layer_type)
@@ -79,12 +82,14 @@ def _rotary_dim(config: ConfigFields, scaling: ConfigFields | None, head_dim: in
     return dim
 
 
-def _type_name(scaling: ConfigFields) -> str:
+def scaling_type_name(scaling: ConfigFields) -> str:
+    """Return the name of the field with the type."""
     return "type" if scaling.get("rope_type") is None and scaling.get("type") is not None else "rope_type"
 
 
-def _scaling_type(scaling: ConfigFields) -> str:
-    name = _type_name(scaling)
+def scaling_type(scaling: ConfigFields) -> str:
+    """Return the type of a scaling. Raises BadModel: two fields contradict each other."""
+    name = scaling_type_name(scaling)
     kind = scaling.text(name, "default")
     other = scaling.get("type")
     if other is not None and other != kind:
@@ -105,7 +110,7 @@ def _linear(base: RopeSpec, scaling: ConfigFields, original: int, max_length: in
 def _dynamic(base: RopeSpec, scaling: ConfigFields, original: int, max_length: int) -> RopeSpec:
     factor = scaling.number("factor", minimum=1)
     if base.dim < 4:
-        raise scaling.error(_type_name(scaling), f"needs 4 entries of a head that rotate; there are {base.dim}")
+        raise scaling.error(scaling_type_name(scaling), f"needs 4 entries of a head that rotate; there are {base.dim}")
     return replace(base, scaling=RopeScalingType.DYNAMIC, factor=factor, original_max_length=max_length)
 
 
@@ -159,7 +164,7 @@ def _longrope(base: RopeSpec, scaling: ConfigFields, original: int, max_length: 
 
 def _check_logarithm(scaling: ConfigFields, name: str, value: float) -> None:
     if value <= 1:
-        raise scaling.error(name, f"must be above 1 for {_type_name(scaling)} = {_scaling_type(scaling)!r}")
+        raise scaling.error(name, f"must be above 1 for {scaling_type_name(scaling)} = {scaling_type(scaling)!r}")
 
 
 def _factors(scaling: ConfigFields, name: str, count: int) -> tuple[float, ...]:

@@ -138,12 +138,12 @@ class Sampling(Formatted, forbid_unknown_fields=True, kw_only=True):
             "min_new_tokens": self.min_tokens,
             "include_stop": self.include_stop_str_in_output,
             "logit_bias": None if self.logit_bias is None else _by_id(self.logit_bias),
-            "response_format": self.wanted_format()[1],
+            "response_format": self.format_config(),
         }
 
     def names(self) -> dict[str, str]:
         """Return what this request calls fields of the wire contract. Raises Failure as `config`."""
-        return NAMES | {"response_format": self.wanted_format()[0]}
+        return NAMES | {"response_format": self.format_path()}
 
     def _search(self) -> dict[str, Any]:
         """Return what `use_beam_search` sets. A search with one beam takes the most likely token, as vLLM's does."""

@@ -153,8 +153,8 @@ class Formatted(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     guided_grammar: str | None = None
     structural_tag: str | None = None
 
-    def wanted_format(self) -> tuple[str, dict[str, Any] | None]:
-        """Return the path of the field that says it, and what the generation config has; None: free text.
+    def format_config(self) -> dict[str, Any] | None:
+        """Return it as the generation config has it; None: free text.
 
         Raises:
             Failure: several fields say it, or one is wrong.
@@ -167,7 +167,13 @@ class Formatted(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         found += [(name, _config_of(name, kind, value)) for name, kind, value in given]
         if len(found) > 1:
             raise invalid(found[1][0], f"is set beside {found[0][0]}: give one of them")
-        return found[0] if found else ("response_format", None)
+        return found[0][1] if found else None
+
+    def format_path(self) -> str:
+        """Return the path of the field that says it. Raises Failure as `format_config`, which checks whole values."""
+        if self.structured_outputs is not None:
+            return self.structured_outputs.wanted()[0]
+        return next((name for name in _OLDER if getattr(self, name) is not None), "response_format")
 
 
 class _StructureText(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
