@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from grpc_health.v1 import health_pb2_grpc
 from headrace_proto.pure.addresses import is_local
+from headrace_proto.pure.collecting import freeze_objects
 from headrace_proto.server import reflection
 from headrace_proto.server.ending import GRACE, Ending
 from headrace_proto.server.listening import bind
@@ -201,5 +202,6 @@ async def serve(options: GatewayOptions) -> None:
 
     Ending(options.drain_limit + GRACE, on_signal, _not_ended).take()  # before anyone can see that it runs
     await gateway.start()
+    freeze_objects()
     await stop.wait()
     await gateway.drain()

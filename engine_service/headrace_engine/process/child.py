@@ -9,6 +9,8 @@ import threading
 from contextlib import suppress
 from typing import cast
 
+from headrace_proto.pure.collecting import freeze_objects
+
 from headrace_engine import child_logs
 from headrace_engine.core.link import LinkClosed
 from headrace_engine.ipc.commands import CoreCommand, Ping
@@ -127,6 +129,6 @@ def main(
             plan = link.receive_plan()
         except LinkClosed:
             return 0
-        succeeded = run_core(plan, link, make, begun)
+        succeeded = run_core(plan, link, make, begun, started=freeze_objects)
         ended.set()
     return 0 if succeeded else 1

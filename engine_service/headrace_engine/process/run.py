@@ -116,7 +116,12 @@ def _why_not_cuda(plan: CorePlan | None) -> str:
 
 
 def run_core(
-    plan: CorePlan, link: PingedLink, make: RunnerFactory = make_runner, begun: BegunVocabulary | None = None
+    plan: CorePlan,
+    link: PingedLink,
+    make: RunnerFactory = make_runner,
+    begun: BegunVocabulary | None = None,
+    *,
+    started: Callable[[], None] = lambda: None,
 ) -> bool:
     """Load, serve, and free everything. Return True if the core ended by Shutdown or because it was orphaned.
 
@@ -124,9 +129,10 @@ def run_core(
 
     Args:
         begun: a vocabulary built in advance, which may fit the plan's model.
+        started: called once everything is loaded, before the first step.
     """
     try:
-        _serve(plan, link, make, begun)
+        _serve(plan, link, make, begun, started)
     except LinkClosed:
         _log.info("core_orphaned: the front half is gone")
     except BaseException as error:
@@ -139,20 +145,29 @@ def run_core(
     return True
 
 
-def _serve(plan: CorePlan, link: PingedLink, make: RunnerFactory, begun: BegunVocabulary | None) -> None:
+def _serve(
+    plan: CorePlan,
+    link: PingedLink,
+    make: RunnerFactory,
+    begun: BegunVocabulary | None,
+    started: Callable[[], None],
+) -> None:
     plan = with_step_limits(plan)
     vocabulary = begun if begun is not None and begun.fits(plan) else BegunVocabulary.of(plan)
     with closing(make(plan)) as runner, Pulse(link, runner):
-        _start_and_serve(plan, link, runner, vocabulary)
+        _start_and_serve(plan, link, runner, vocabulary, started)
 
 
-def _start_and_serve(plan: CorePlan, link: PingedLink, runner: Runner, vocabulary: BegunVocabulary) -> None:
+def _start_and_serve(
+    plan: CorePlan, link: PingedLink, runner: Runner, vocabulary: BegunVocabulary, started: Callable[[], None]
+) -> None:
     pace = Pace(plan.step_target, plan.block_size)
     costs, draft_costs = RowCosts(), RowCosts()
     try:
         sizes = start_up(plan, runner, link, pace, costs=costs, draft_costs=draft_costs)
         paced = PacedLink(link, plan.stream_interval)
         core = Core(plan, sizes, runner, paced, vocabulary.maker, pace=pace, costs=costs, draft_costs=draft_costs)
+        started()
         core.serve()
     except LinkClosed:
         if runner.lost is None:

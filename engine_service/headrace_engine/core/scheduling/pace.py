@@ -21,7 +21,10 @@ _SHORTEST_CONTEXT = 8
 """Contexts of fewer than 2 to this power tokens count as equally costly."""
 
 _WEIGHT = 1 / 8
-"""Weight of the newest decode-only step in the moving average of its class."""
+"""Weight of the newest decode-only step in the moving average of its class, if it was quicker than that."""
+
+_WEIGHT_SLOWER = 1 / 64
+"""Weight of a slower one: a step that other processes delayed is no reason for larger steps."""
 
 _SHARE = 1 / 2
 """Fraction of the target, and of the decode time, that prompts may always take, so that decoding cannot starve them."""
@@ -93,7 +96,8 @@ class Pace:
         elif generating:
             size = generating.bit_length()
             before = self._generating.get(size, seconds)
-            self._generating[size] = before + (min(seconds, before * _MOST_CHANGE) - before) * _WEIGHT
+            weight = _WEIGHT if seconds < before else _WEIGHT_SLOWER
+            self._generating[size] = before + (min(seconds, before * _MOST_CHANGE) - before) * weight
 
     def rate(self, position: int) -> float:
         """Return seconds per prompt id at a position; the nearest shorter length stands in for unmeasured ones."""

@@ -21,6 +21,9 @@ from headrace_engine.errors import HeadraceError, ResourceExhausted, Unavailable
 CHANNELS_AT_ONCE = 512
 """Maximum number of channels in one update: some milliseconds of work, after which other tasks run."""
 
+FACTS_AT_ONCE = 64
+"""Maximum number of facts in one update, each of which takes as long as the rows of many channels."""
+
 
 class EngineSession:
     """The channels of a session, and their pending news.
@@ -197,7 +200,7 @@ class EngineSession:
         update = SessionUpdate(self._update_bytes)
         self._own.write_to(update)
         for _ in range(min(CHANNELS_AT_ONCE, len(self._news))):
-            if update.size >= update.limit:
+            if update.size >= update.limit or update.facts >= FACTS_AT_ONCE:
                 break
             channel, _ = self._news.popitem(last=False)
             if channel.write_to(update):

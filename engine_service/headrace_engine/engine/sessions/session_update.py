@@ -177,6 +177,12 @@ class SessionUpdate:
         """Number of bytes left; below 1 nothing more is added."""
         return self.limit - self.size
 
+    @property
+    def facts(self) -> int:
+        """Number of entries about channels other than rows."""
+        about = len(self.attached) + len(self.statuses) + len(self.ends)
+        return about + len(self.errors) + len(self.windows)
+
     def open(self) -> None:
         """Add that the session is open."""
         self.opened = True

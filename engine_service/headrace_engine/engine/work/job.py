@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from contextvars import copy_context
+from traceback import clear_frames
 from typing import Any, Generic, TypeVar
 
 from headrace_engine.errors import Internal, in_words
@@ -47,6 +48,7 @@ class Job(Generic[_Result]):
         except StopIteration as end:
             self._call_in_loop(self._succeed, end.value)
         except Exception as error:
+            clear_frames(error.__traceback__)  # What a refused file held is freed now, not by a garbage collection.
             self._call_in_loop(self.fail, error)
         except BaseException as error:  # A panic in native code, or a library that exits: it ends this job alone.
             failure = Internal(in_words(error))

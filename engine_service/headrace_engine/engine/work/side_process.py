@@ -22,6 +22,7 @@ from headrace_engine.errors import Internal
 ANSWER_SECONDS = 60.0
 """Seconds of wall time for an answer. The process limits its CPU time itself; past this it is stopped or hangs."""
 
+_NICE = 5
 _STDERR = 2
 _LENGTH = struct.Struct("<I")
 _ENCODER = msgspec.msgpack.Encoder()
@@ -140,7 +141,7 @@ def serve(name: str, descriptor: int, max_memory: int, answers: Callable[[Binary
         signal.signal(number, signal.SIG_IGN)  # The engine ends it.
     resource.setrlimit(resource.RLIMIT_AS, (max_memory, max_memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    os.nice(5)  # Streaming has priority.
+    _yield_to_streams()
     with suppress(OSError):  # When memory runs out, this process is killed first.
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     with (
@@ -149,6 +150,13 @@ def serve(name: str, descriptor: int, max_memory: int, answers: Callable[[Binary
         suppress(OSError, EOFError),
     ):
         answers(cast(BinaryIO, file))
+
+
+def _yield_to_streams() -> None:
+    """Lower the priority of this process, and of its session where the kernel schedules sessions as groups."""
+    os.nice(_NICE)
+    with suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(_NICE), encoding="ascii")
 
 
 @contextmanager

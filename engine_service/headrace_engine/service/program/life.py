@@ -21,6 +21,7 @@ from headrace_engine.errors import AlreadyExists, BadModel, HeadraceError, Inval
 from headrace_engine.service.metrics.server import MetricsServer
 from headrace_engine.service.program.announcer import Announcer
 from headrace_engine.service.program.arguments import Arguments
+from headrace_engine.service.program.freezing import freeze_models
 from headrace_engine.service.server import EngineServer
 
 FLUSH = 5.0
@@ -113,7 +114,7 @@ class Service:
     async def _run_all(self, address: str) -> None:
         """Log model states, install models and serve, until a signal."""
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(Announcer(self._engine).run())]
+            tasks = [group.create_task(Announcer(self._engine).run()), group.create_task(freeze_models(self._engine))]
             tasks += [group.create_task(self._bring_up(config)) for config in self._arguments.models]
             await asyncio.sleep(0)  # so that the first caller finds those models INSTALLING rather than unknown
             await self._server.start()

@@ -188,6 +188,15 @@ def test_a_core_that_is_shut_down_frees_everything() -> None:
     assert runner.closed
 
 
+def test_a_core_says_that_it_started_before_it_serves() -> None:
+    link, seen = ListLink(), []
+    link.commands.append(Shutdown())
+    assert run_core(make_plan(), link, SimulatedRunner, started=lambda: seen.append(list(link.messages)))
+    (before,) = seen
+    assert isinstance(before[-1], CoreReady)
+    assert link.messages[: len(before)] == before
+
+
 def test_a_core_losing_its_front_half_while_loading_frees_all() -> None:
     runner = SimulatedRunner(make_plan())
     link = ListLink()

@@ -227,6 +227,24 @@ def test_without_a_given_target_steps_follow_their_streams(machine: Machine, sec
     assert sum(times) / len(times) > 0.7 * seconds
 
 
+def test_steps_that_others_delay_are_no_reason_for_larger_ones() -> None:
+    """Where other processes take the processors at times, the target follows what steps take without them."""
+    pace = Pace(None)
+    for _ in range(50):
+        pace.note(16, [], 0.01)
+    for number in range(200):
+        pace.note(16, [], 0.04 if number % 2 else 0.01)
+    assert pace.target(16) < 1.6 * TIMES * 0.01
+
+
+def test_streams_that_become_slower_have_a_larger_target() -> None:
+    pace = Pace(None)
+    for seconds in (0.01, 0.02):
+        for _ in range(300):
+            pace.note(16, [], seconds)
+        assert pace.target(16) == pytest.approx(TIMES * seconds, rel=0.05)
+
+
 def test_no_step_lasts_beside_the_first_prompt_that_comes() -> None:
     """The warm-up has told what a generation takes: no step without prompts needs to have come before."""
     rig = make(QUICK, step_target=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import chain
 
-from headrace_engine.engine.sessions.session import CHANNELS_AT_ONCE
+from headrace_engine.engine.sessions.session import CHANNELS_AT_ONCE, FACTS_AT_ONCE
 from headrace_engine.engine.sessions.session_reader import WINDOW_INTERVAL
 from headrace_engine.engine.sessions.session_update import (
     SequenceEnd,
@@ -90,15 +90,28 @@ class TestEnd:
 
 
 class TestManyChannels:
-    async def test_one_update_tells_of_so_many_channels(self, rig: SessionRig) -> None:
+    async def test_one_update_tells_of_so_many_facts(self, rig: SessionRig) -> None:
         """Others have a turn in between; every channel has its own."""
         rig.story().say("a")
-        for number in range(1, 2 * CHANNELS_AT_ONCE + 2):
+        for number in range(1, 2 * FACTS_AT_ONCE + 2):
             rig.attach(number)
         reported = [[attached.channel for attached in (await rig.update()).attached] for _ in range(3)]
-        assert [len(each) for each in reported] == [CHANNELS_AT_ONCE, CHANNELS_AT_ONCE, 1]
-        assert sorted(chain.from_iterable(reported)) == list(range(1, 2 * CHANNELS_AT_ONCE + 2))
+        assert [len(each) for each in reported] == [FACTS_AT_ONCE, FACTS_AT_ONCE, 1]
+        assert sorted(chain.from_iterable(reported)) == list(range(1, 2 * FACTS_AT_ONCE + 2))
         assert await rig.poll() is None
+
+    async def test_one_update_has_the_tokens_of_more_channels(self, rig: SessionRig) -> None:
+        story = rig.story()
+        for number in range(1, CHANNELS_AT_ONCE + 2):
+            rig.attach(number)
+        story.say("a")
+        while rig.session._news:
+            await rig.update()
+        story.say("b")
+        while rig.session._news:
+            await rig.update()
+        story.say("c")
+        assert [len((await rig.update()).rows.channels) for _ in range(2)] == [CHANNELS_AT_ONCE, 1]
 
     async def test_many_without_news_hold_up_none_that_has_some(self, rig: SessionRig) -> None:
         """Acks mark their channels; one behind as many as are looked at together has tokens."""

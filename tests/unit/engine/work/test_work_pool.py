@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from dataclasses import replace
 from typing import Any
@@ -290,3 +291,22 @@ async def test_f2_a_panic_ends_its_work_alone() -> None:
         await texts.run("a", panic)
     assert isinstance(caught.value.__cause__, Panic)
     assert await texts.run("a", str, 1) == "1"
+
+
+class Parsed:
+    """Something large that work has made of a file."""
+
+
+async def test_work_that_fails_keeps_nothing_of_what_it_held() -> None:
+    """Its exception may be kept, and with it the frames: what stood in them is freed without a garbage collection."""
+    kept: list[weakref.ref[Parsed]] = []
+
+    def work() -> None:
+        parsed = Parsed()
+        kept.append(weakref.ref(parsed))
+        raise InvalidArgument("no model")
+
+    with pytest.raises(InvalidArgument) as found:
+        await pool().run("", work)
+    assert found.value.__traceback__ is not None
+    assert [each() for each in kept] == [None]
