@@ -24,6 +24,7 @@ from headrace_proto.v1 import (
 from headrace_gateway.access.access import Access
 from headrace_gateway.access.keyring import LOOK_SECONDS, Keyring
 from headrace_gateway.engine_servicer import EngineServicer
+from headrace_gateway.engines.engine import Engine
 from headrace_gateway.engines.pool import EnginePool
 from headrace_gateway.forwarding.calls import LiveCalls, StatusInterceptor
 from headrace_gateway.forwarding.owed_releases import OwedReleases
@@ -108,7 +109,7 @@ class Gateway:
         credentials = None if certificates is None else certificates.credentials()
         self.address = bind(self._server, self._options.listen, credentials)
         await self._health.start()
-        await self.pool.start(self.sessions.follow, self.sessions.leave)
+        await self.pool.start(self.sessions.follow, self._leave)
         await self._server.start()
         if self._options.keys_file is not None:
             self._revoking = asyncio.create_task(self._revoke(), name="headrace-keys")
@@ -143,6 +144,11 @@ class Gateway:
         await self._owed.close()
         await self.pool.close()
         log.info("stopped")
+
+    async def _leave(self, engine: Engine) -> None:
+        """Give up what was read from an engine that is gone, and what it was still to be told."""
+        await self.sessions.leave(engine)
+        await self._owed.leave(engine)
 
     async def _revoke(self) -> None:
         """End the calls of keys that were taken out of their file."""

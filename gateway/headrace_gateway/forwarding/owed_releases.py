@@ -25,21 +25,24 @@ class OwedReleases:
     """Releases by clients for lost engines. Each engine's are sent by a task, which waits until it is reached."""
 
     def __init__(self) -> None:
-        self._owed: dict[str, OrderedDict[tuple[str, str], Metadata]] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._owed: dict[Engine, OrderedDict[tuple[str, str], Metadata]] = {}
+        self._tasks: dict[Engine, asyncio.Task[None]] = {}
 
     def add(self, engine: Engine, request: wire.ReleaseRequestRequest, metadata: Metadata) -> None:
         """Release a request once its engine can be reached, with the metadata of its client's call."""
-        owed = self._owed.setdefault(engine.name, OrderedDict())
+        owed = self._owed.setdefault(engine, OrderedDict())
         owed[request.owner, request.handle] = metadata
         if len(owed) > MOST:
             del owed[next(iter(owed))]
-        if engine.name not in self._tasks:
-            self._tasks[engine.name] = asyncio.create_task(self._send(engine))
+        if engine not in self._tasks:
+            self._tasks[engine] = asyncio.create_task(self._send(engine))
 
-    def count(self, engine: str) -> int:
-        """Return the number of releases that wait for an engine."""
-        return len(self._owed.get(engine, ()))
+    async def leave(self, engine: Engine) -> None:
+        """Drop what is owed to an engine that is gone for good, even if another takes its name."""
+        self._owed.pop(engine, None)
+        if (task := self._tasks.pop(engine, None)) is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def close(self) -> None:
         """Drop what is still owed."""
@@ -48,7 +51,7 @@ class OwedReleases:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def _send(self, engine: Engine) -> None:
-        owed = self._owed[engine.name]
+        owed = self._owed[engine]
         while owed:
             owner, handle = key = next(iter(owed))
             request = wire.ReleaseRequestRequest(handle=handle, owner=owner)
@@ -58,7 +61,7 @@ class OwedReleases:
                     break
                 await asyncio.sleep(_PAUSE)
             owed.pop(key, None)
-        del self._tasks[engine.name]
+        del self._owed[engine], self._tasks[engine]
 
 
 async def _answered(engine: Engine, request: wire.ReleaseRequestRequest, metadata: Metadata) -> bool:

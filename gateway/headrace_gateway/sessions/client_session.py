@@ -64,9 +64,9 @@ class ClientSession:
             CallError: the client's error, or DRAINING.
         """
         first = _checked(await self._receive(requests))
-        closed = _log_opened(first.options.client, context.peer())
         # gRPC cannot end a call while its first message is being sent, so send the metadata before.
         await context.send_initial_metadata(())
+        closed = _log_opened(first.options.client, context.peer())
         self.channels.outbox.put_opened(opened)
         reading = asyncio.create_task(self._read(first, requests))
         writing = asyncio.create_task(self._write(context))

@@ -73,8 +73,11 @@ class EngineLink:
             self._work.clear()
             emit = log.warning if self._opened or channels.readers else log.debug
             emit("engine_session_lost", engine=self._engine.name, channels=channels.readers, reason=failure.reason)
-            for _ in channels.fail_in_portions(failure.status):
-                await asyncio.sleep(0)
+            try:
+                for _ in channels.fail_in_portions(failure.status):
+                    await asyncio.sleep(0)
+            finally:
+                channels.fail(failure.status)  # If `close` cancelled this task between two portions.
             pause = self._limits.reopen_seconds if self._opened else min(pause * 2, self._limits.reopen_at_most)
             await asyncio.sleep(pause)
 

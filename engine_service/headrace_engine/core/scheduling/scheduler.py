@@ -114,7 +114,8 @@ class Scheduler:
         for sequence in self._live.groups.take_restarts():
             self._live.preempt(sequence, schedule)
         for search in self._live.searches.due():
-            self._live.branch(search, schedule)
+            if self._live.searches.is_due(search):  # One before it may have taken its blocks.
+                self._live.branch(search, schedule)
         self._generate(schedule)
         if schedule.budget and (self._live.waiting or len(schedule.rows) < len(self._live.running)):
             self._compute_prompts(schedule)

@@ -62,7 +62,11 @@ class Searches:
 
     def due(self) -> list[BeamSearch]:
         """Return the searches with beams that need sequences."""
-        return [search for search in self._searches if search.chosen or _is_restored(search)]
+        return [search for search in self._searches if self.is_due(search)]
+
+    def is_due(self, search: BeamSearch) -> bool:
+        """Return True if the search goes on, and has beams that need sequences."""
+        return search in self._searches and (search.chosen or _is_restored(search))
 
     def missing_blocks(self, search: BeamSearch) -> int:
         """Return the number of blocks that the new sequences of its beams need."""
