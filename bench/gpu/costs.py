@@ -115,7 +115,8 @@ def coded_op(weights: WeightQuant, rows: int, *, unpacked: bool = False) -> str:
     Args:
         unpacked: weights are written out as numbers, which cuBLAS multiplies.
     """
-    return f"{'unpack_rows + cuBLAS' if unpacked else 'quantized_linear'} {weights.lower()}, {rows:,} rows"
+    op = "unpack_rows + cuBLAS" if unpacked else "quantized_linear"
+    return f"{op} {weights.lower()}, {rows:,} {'row' if rows == 1 else 'rows'}"
 
 
 def both_ways(rows: int) -> bool:

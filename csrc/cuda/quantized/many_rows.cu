@@ -16,10 +16,9 @@ using many::kThreads;
 
 constexpr int kOutputTiles = many::kWarpOutputs / 16, kXTiles = many::kWarpRows / 8;
 constexpr int kFragments = kStepInputs / 16;  // of a step
-constexpr int kAtOnce = 4;                    // tiles of rows whose products are in flight
+constexpr int kAtOnce = 2;                    // tiles of rows whose products are in flight, with all outputs
 
 using Sums = float[kOutputTiles][kXTiles][4];
-using XFragments = uint32_t[kXTiles][kFragments][2];
 
 // What a warp multiplies of its block's part.
 struct WarpPart {
@@ -33,19 +32,16 @@ __device__ WarpPart warp_part() {
   return {warp / kOutputWarps * many::kWarpRows, first / kTileOutputs, first % kTileOutputs};
 }
 
-// Load the fragments B of a warp's rows of x.
+// Load the fragments B of eight rows of x.
 template <int Bits, int RowWarps>
-__device__ void load_x(const many::Stage<Bits, RowWarps>& stage, int first_row, XFragments& x) {
+__device__ void load_x(const many::Stage<Bits, RowWarps>& stage, int first_row, uint32_t (&x)[kFragments][2]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
 #pragma unroll
-  for (int n = 0; n < kXTiles; n++) {
+  for (int half = 0; half < 2; half++) {
+    uint32_t found[4];
+    load_matrices(found, stage.x(first_row + lane % 8, half * 4 + lane / 8));
 #pragma unroll
-    for (int half = 0; half < 2; half++) {
-      uint32_t found[4];
-      load_matrices(found, stage.x(first_row + n * 8 + lane % 8, half * 4 + lane / 8));
-#pragma unroll
-      for (int i = 0; i < 4; i++) x[n][half * 2 + i / 2][i % 2] = found[i];
-    }
+    for (int i = 0; i < 4; i++) x[half * 2 + i / 2][i % 2] = found[i];
   }
 }
 
@@ -64,7 +60,36 @@ __device__ void decode_step(const Decoder<T, Bits>& decoder, const unsigned char
   }
 }
 
-// Add the products of a step, whose inputs have one scale, or with two units a scale for each half.
+// Scales and offsets of a lane's outputs, by tile of outputs and by unit of inputs that share them.
+template <int Units>
+struct Scales {
+  float2 scales[kOutputTiles][Units];
+  float2 offsets[kOutputTiles][Units];
+};
+
+// Add the products of some rows over a unit of inputs, scaled. x_sums are the lane's, of these rows.
+template <bool Offsets, int Units>
+__device__ void add_scaled(const float (&products)[kOutputTiles][kAtOnce][4], const Scales<Units>& of, int unit,
+                           const float2* x_sums, int first, Sums& sums) {
+#pragma unroll
+  for (int n = 0; n < kAtOnce; n++) {
+    float2 x_sum = {};
+    if constexpr (Offsets) x_sum = x_sums[n * 4];
+#pragma unroll
+    for (int m = 0; m < kOutputTiles; m++) {
+      const float2 scales = of.scales[m][unit], offsets = of.offsets[m][unit];
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        float& sum = sums[m][first + n][i];
+        sum += (i < 2 ? scales.x : scales.y) * products[m][n][i];
+        if constexpr (Offsets) sum += (i < 2 ? offsets.x : offsets.y) * (i % 2 == 0 ? x_sum.x : x_sum.y);
+      }
+    }
+  }
+}
+
+// Add the products of a step, whose inputs have one scale, or with two units a scale for each half. The codes of all
+// outputs become fragments first, so that few rows of x are in registers at once.
 template <typename T, int Bits, int RowWarps, bool Offsets, int Units>
 __device__ void multiply_step(const many::Stage<Bits, RowWarps>& stage, const Decoder<T, Bits>& decoder, bool wide,
                               Sums& sums) {
@@ -72,40 +97,37 @@ __device__ void multiply_step(const many::Stage<Bits, RowWarps>& stage, const De
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize, g = lane / 4, t = lane % 4;
   const WarpPart part = warp_part<Bits, RowWarps>();
   const TileStep step = stage.step(part.tile);
-  XFragments x;
-  load_x(stage, part.first_row, x);
+  uint32_t a[kOutputTiles][kFragments][4];
+  Scales<Units> of = {};
 #pragma unroll
   for (int m = 0; m < kOutputTiles; m++) {
     const int of_tile = part.first_output / 16 + m;
-    uint32_t a[kFragments][4];
-    decode_step(decoder, step.codes, of_tile, a);
+    decode_step(decoder, step.codes, of_tile, a[m]);
 #pragma unroll
     for (int unit = 0; unit < Units; unit++) {
-      const float2 scales = scales_of(step.scales, unit, g, of_tile, wide);
-      float2 offsets = {};
-      if constexpr (Offsets) offsets = scales_of(step.offsets, unit, g, of_tile, wide);
-      const auto* x_sums = reinterpret_cast<const float2*>(stage.sums(unit) + part.first_row) + t;
+      of.scales[m][unit] = scales_of(step.scales, unit, g, of_tile, wide);
+      if constexpr (Offsets) of.offsets[m][unit] = scales_of(step.offsets, unit, g, of_tile, wide);
+    }
+  }
 #pragma unroll
-      for (int first = 0; first < kXTiles; first += kAtOnce) {
-        float products[kAtOnce][4] = {};
+  for (int first = 0; first < kXTiles; first += kAtOnce) {
+    const int row = part.first_row + first * 8;
+    uint32_t x[kAtOnce][kFragments][2];
 #pragma unroll
-        for (int k = unit * kDeep; k < (unit + 1) * kDeep; k++) {
+    for (int n = 0; n < kAtOnce; n++) load_x(stage, row + n * 8, x[n]);
 #pragma unroll
-          for (int n = 0; n < kAtOnce; n++) mma<T>(products[n], a[k], x[first + n][k]);
-        }
+    for (int unit = 0; unit < Units; unit++) {
+      float products[kOutputTiles][kAtOnce][4] = {};
 #pragma unroll
-        for (int n = 0; n < kAtOnce; n++) {
-          float2 x_sum = {};
-          if constexpr (Offsets) x_sum = x_sums[(first + n) * 4];
+      for (int k = unit * kDeep; k < (unit + 1) * kDeep; k++) {
 #pragma unroll
-          for (int i = 0; i < 4; i++) {
-            sums[m][first + n][i] += (i < 2 ? scales.x : scales.y) * products[n][i];
-            if constexpr (Offsets) {
-              sums[m][first + n][i] += (i < 2 ? offsets.x : offsets.y) * (i % 2 == 0 ? x_sum.x : x_sum.y);
-            }
-          }
+        for (int m = 0; m < kOutputTiles; m++) {
+#pragma unroll
+          for (int n = 0; n < kAtOnce; n++) mma<T>(products[m][n], a[m][k], x[n][k]);
         }
       }
+      const auto* x_sums = reinterpret_cast<const float2*>(stage.sums(unit) + row) + t;
+      add_scaled<Offsets>(products, of, unit, x_sums, first, sums);
     }
   }
 }

@@ -46,8 +46,8 @@ MUTANTS = (
     Mutant(
         "many_rows_offsets_by_other_rows",
         _MANY,
-        "stage.sums(unit) + part.first_row)",
-        "stage.sums(unit))",
+        "stage.sums(unit) + row)",
+        "stage.sums(unit) + first * 8)",
         "multiplies offsets of the second 64 rows with the sums of the first",
         _ANY,
         WRONG,
