@@ -238,7 +238,7 @@ def test_splits_keep_multiprocessors_busy_and_rounds_together(device: Native) ->
     assert splits(4096, 16384, 512) == 1
 
 
-def test_scratch_is_for_sums_of_splits_and_of_x_where_there_are_offsets(device: Native) -> None:
+def test_scratch_has_sums_of_splits_and_for_offsets_of_x(device: Native) -> None:
     def values(rows: int, splits: int, group: int = 128, offsets: bool = True) -> int:
         matrix = Matrix(100, 200, Format.INT4, group, Dtype.FLOAT16, offsets=offsets)
         return QuantizedMatrix(device, matrix, Dtype.BFLOAT16).scratch_values(rows, splits)

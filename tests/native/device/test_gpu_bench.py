@@ -142,7 +142,7 @@ def test_codes_move_what_they_take() -> None:
     assert weight_bytes(LLAMA, WeightQuant.INT8) == pytest.approx(7.505e9, rel=1e-2)
 
 
-def test_codes_of_many_rows_are_predicted_by_what_their_kernels_do() -> None:
+def test_codes_of_many_rows_are_predicted_by_their_kernels() -> None:
     """For 128 rows by the speed of their products; for a step of prompts with what unpacking moves."""
     load, stored = WHOLE.load, Stored(WeightQuant.INT4)
     found = {batch: decoding(LLAMA, load, batch, H100, stored) for batch in (32, 64, 128)}
