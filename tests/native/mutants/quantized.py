@@ -2,52 +2,54 @@
 
 from native.mutants.mutant import CROOKED, RACE, WRONG, Mutant
 
-_LINEAR, _STAGE, _UNPACK = (f"cuda/quantized/{name}" for name in ("quantized_linear.cu", "stage.h", "unpack_rows.cu"))
-_CODES, _LAYOUT = "cuda/quantized/codes.h", "cuda/quantized/layout.h"
+_FEW, _LINEAR, _UNPACK = (f"cuda/quantized/{name}.cu" for name in ("few_rows", "linear", "unpack_rows"))
+_CODES, _LAYOUT, _LOADS, _SCRATCH = (
+    f"cuda/quantized/{name}.h" for name in ("codes", "layout", "tile_loads", "scratch")
+)
 _TESTS = "device/test_device_quantized.py::"
-_FEW, _ODD = f"{_TESTS}test_multiplies_few_rows", f"{_TESTS}test_multiplies_matrices_of_odd_sizes"
+_OF_FEW, _ODD = f"{_TESTS}test_multiplies_few_rows", f"{_TESTS}test_multiplies_matrices_of_odd_sizes"
 _PACKED = f"{_TESTS}test_packed_rows_are_the_codes_times_their_scales"
 
 MUTANTS = (
     Mutant(
         "codes_wait_one_group_short",
-        _LINEAR,
+        _FEW,
         "copies_wait<S::kStages - 2>();",
         "copies_wait<S::kStages - 1>();",
         "multiplies codes that are still on their way",
-        _FEW,
+        _OF_FEW,
         f"{RACE}|{WRONG}",
     ),
     Mutant(
         "codes_read_without_barrier",
-        _LINEAR,
+        _FEW,
         "copies_wait<S::kStages - 2>();\n    __syncthreads();",
         "copies_wait<S::kStages - 2>();",
         "multiplies rows of x that other warps are loading",
-        _FEW,
+        _OF_FEW,
         RACE,
     ),
     Mutant(
         "warps_joined_without_first_barrier",
-        _LINEAR,
+        _FEW,
         "other < S::kDeep; other++) {\n    __syncthreads();",
         "other < S::kDeep; other++) {",
         "stores sums over stages that other warps still multiply",
-        _FEW,
+        _OF_FEW,
         RACE,
     ),
     Mutant(
         "warps_joined_without_second_barrier",
-        _LINEAR,
+        _FEW,
         "mine[i * kWarpSize] = flat[i];\n    }\n    __syncthreads();",
         "mine[i * kWarpSize] = flat[i];\n    }",
         "adds sums that other warps have not stored",
-        _FEW,
+        _OF_FEW,
         RACE,
     ),
     Mutant(
         "x_of_any_alignment_in_packs",
-        _LINEAR,
+        _FEW,
         "args.matrix.inputs % 8 == 0 && in_packs({args.x});",
         "args.matrix.inputs % 8 == 0;",
         "copies 16 bytes from where a card has no such access",
@@ -56,7 +58,7 @@ MUTANTS = (
     ),
     Mutant(
         "first_group_of_a_step_alone",
-        _LINEAR,
+        _FEW,
         "matrix.group == 32 ? half : 0;",
         "0;",
         "scales the second group of a step by the first's",
@@ -65,11 +67,11 @@ MUTANTS = (
     ),
     Mutant(
         "outputs_of_rows_that_are_not_there",
-        _LINEAR,
-        "if (output >= outputs || row >= args.rows) continue;",
-        "if (output >= outputs) continue;",
+        _SCRATCH,
+        "if (output >= args.matrix.outputs || row >= args.rows) return;",
+        "if (output >= args.matrix.outputs) return;",
         "writes behind the last row",
-        _FEW,
+        _OF_FEW,
         WRONG,
     ),
     Mutant(
@@ -78,12 +80,12 @@ MUTANTS = (
         "[place % args.matrix.outputs]",
         "[place % (args.matrix.outputs + 1)]",
         "adds the bias of another output",
-        _FEW,
+        _OF_FEW,
         WRONG,
     ),
     Mutant(
         "steps_beyond_the_last",
-        _STAGE,
+        _LOADS,
         "tile < layout.tiles && step < layout.steps;",
         "tile < layout.tiles;",
         "multiplies codes of the next tile",
@@ -92,9 +94,9 @@ MUTANTS = (
     ),
     Mutant(
         "inputs_beyond_the_last",
-        _STAGE,
-        "row_of_x < args.rows && k < inputs;",
-        "row_of_x < args.rows;",
+        _LOADS,
+        "row < args.rows && k < inputs;",
+        "row < args.rows;",
         "multiplies the next row of x where the row has ended",
         _ODD,
         WRONG,
@@ -105,7 +107,7 @@ MUTANTS = (
         "kCountingFrom<T> + static_cast<float>(zero)",
         "kCountingFrom<T> + static_cast<float>(zero + 1)",
         "takes one from each code too much",
-        _FEW,
+        _OF_FEW,
         WRONG,
     ),
     Mutant(
