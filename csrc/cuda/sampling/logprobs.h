@@ -54,6 +54,7 @@ __device__ void put_one_by_one(const Logits<T>& own, const TopList& top) {
 // mine: the key of the largest logit of this thread's share.
 template <typename T>
 __device__ void put_top(const Logits<T>& own, const TopList& top, uint32_t mine, SampleShared& shared) {
+  static_assert(CORE_TOP_LOGPROBS <= kWarpSize, "every block has as many threads");
   const uint32_t bound = ranked_key(mine, top.count);
   if (list_from(own, bound, shared)) {
     put_listed(shared, top);

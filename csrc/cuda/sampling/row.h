@@ -138,8 +138,8 @@ __device__ Peak peak_of(const Logits<T>& logits) {
   return {logit_of(best), id_of(best), static_cast<uint32_t>(mine >> 32), finite};
 }
 
-// Return the key of this rank, 1 for the largest, among the keys that the block's threads have, one each. Digits of
-// four bits are counted by votes, from the highest on; each warp then adds up the counts of all.
+// Return the key of a rank, from 1 for the largest to the number of the block's threads, each of which has a key.
+// Digits of four bits are counted by votes, from the highest on; each warp then adds up the counts of all.
 __device__ inline uint32_t ranked_key(uint32_t key, int32_t rank) {
   constexpr int kBits = 4, kDigits = 1 << kBits, kCounts = kSampleThreads / kWarpSize * kDigits;
   SHARED_ARRAY(int32_t, counts, 2 * kCounts);

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
 import pytest
 import torch
-from headrace_engine.backends.cuda.device.device import CudaDevice, Device
+from headrace_engine.backends.cuda.device import host_blocks
+from headrace_engine.backends.cuda.device.device import CudaDevice, Device, Mark
 from headrace_engine.backends.cuda.device.host_blocks import HostBlocks
 from headrace_engine.backends.cuda.device.pool import KvPool, bytes_a_block, kv_blocks
 from headrace_engine.core.runner import BlockCopies
-from headrace_engine.native import Dtype, Kv, Native
+from headrace_engine.native import Code, Dtype, Kv, Native, NativeError
 from headrace_engine.native.abi import GatherRows
 from support.sim.device import SimDevice
 from torch import Tensor
@@ -79,9 +81,9 @@ def test_a_step_waits_for_copies_of_its_own_blocks_alone() -> None:
     tier.copy(BlockCopies(to_host=[(3, 0)]))
     tier.copy(BlockCopies(to_host=[(4, 1)]))
     tier.check(5)
-    assert len(simulated._beside) == 2
+    assert len(simulated._beside) == 2 * 2, "copies, and their ends"
     tier.write(3, 8)
-    assert len(simulated._beside) == 1
+    assert len(simulated._beside) == 2
     tier.host.wait()
     assert not simulated._beside
     tier.copy(BlockCopies(to_pool=[(0, 5)]))
@@ -121,3 +123,23 @@ def test_threads_capture_and_replay_beside_each_other(device: Native) -> None:
     with ThreadPoolExecutor(2) as threads:
         runs = [threads.submit(gathered, device, start, seed) for seed in (1, 2)]
         assert [all(run.result()) for run in runs] == [True, True]
+
+
+@pytest.mark.usefixtures("simulator")
+def test_a_refused_copy_leaves_none_that_nobody_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copies before it in the same call may be under way; their blocks are known, and so is their end."""
+    simulated = SimDevice()
+    tier = Tier(simulated)
+    beside, refused = simulated.beside, NativeError("refused", code=Code.BAD_COUNT)
+
+    def at_once(work: Callable[[], object]) -> Mark:
+        if work is not host_blocks._nothing:
+            raise refused
+        return beside(work)
+
+    monkeypatch.setattr(simulated, "beside", at_once)
+    with pytest.raises(NativeError):
+        tier.host.copy(BlockCopies(to_host=[(3, 0)]))
+    assert len(simulated._beside) == 1
+    tier.host.settle([3])
+    assert not simulated._beside

@@ -190,7 +190,7 @@ class CudaDevice:
 
     def beside(self, work: Callable[[], object]) -> Mark:
         """See Device."""
-        self._second.wait_stream(self._stream)
+        self._second.wait_stream(torch.cuda.current_stream(self.torch))
         with torch.cuda.stream(self._second):
             work()
             return self.mark()

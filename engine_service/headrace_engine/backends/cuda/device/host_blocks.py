@@ -59,9 +59,12 @@ class HostBlocks:
         leaving, count = len(copies.to_host), len(copies.to_host) + len(copies.to_pool)
         staged = self._staged_pairs[slot][:count]
         staged.copy_(torch.tensor([*copies.to_host, *copies.to_pool], dtype=torch.int32))
-        mark = self._marks[slot] = self._device.beside(partial(self._enqueue, staged, leaving))
         in_pool = frozenset((*(block for block, _ in copies.to_host), *(block for _, block in copies.to_pool)))
-        self._under_way.append((in_pool, mark))
+        try:
+            self._device.beside(partial(self._enqueue, staged, leaving))
+        finally:  # Some may be under way even where a later one was refused.
+            mark = self._marks[slot] = self._device.beside(_nothing)
+            self._under_way.append((in_pool, mark))
 
     def settle(self, blocks: Iterable[int]) -> None:
         """Have what is enqueued from now on wait for the copies from or to any of these blocks of the pool."""
@@ -106,3 +109,7 @@ class HostBlocks:
             limit=_SHARE,
         )
         self._device.launch("copy_blocks", args)
+
+
+def _nothing() -> None:
+    """Enqueue nothing: the mark behind it is that of what came before."""
