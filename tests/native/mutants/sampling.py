@@ -70,7 +70,7 @@ MUTANTS = (
         "above + reached >= rank",
         "above + reached > rank",
         "keeps one candidate more than top-k says",
-        _OVERFLOW,
+        f"{_SAMPLED}test_top_k_keeps_as_many_ids_and_no_more",
         WRONG,
     ),
     Mutant(
