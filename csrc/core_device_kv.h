@@ -90,19 +90,21 @@ typedef struct CoreDecodeAttention {
 } CoreDecodeAttention;
 
 /* Prefill attention: causal attention of rows of several sequences, each over the blocks of its sequence. The keys and
- * values of the rows themselves must be stored already. */
+ * values of the rows themselves must be stored already. Which sequences is read on the device, so that a captured
+ * launch may be replayed for others. */
 typedef struct CorePrefillAttention {
   const void* q;             /* bfloat16 [tokens, heads * head_dim], rows q_stride apart */
   const int32_t* tables;     /* [rows, max_blocks] block tables */
-  const int32_t* table_rows; /* [sequences] the row of each sequence's table */
-  const int32_t* firsts;     /* [sequences + 1] first row of each sequence, then the end of the last */
-  const int32_t* stored;     /* [sequences] number of stored tokens, including these rows */
+  const int32_t* table_rows; /* the row of each sequence's table */
+  const int32_t* firsts;     /* first row of each sequence, then the end of the last */
+  const int32_t* stored;     /* number of stored tokens of each sequence, including its rows */
+  const int32_t* list;       /* [2] the first of the sequences that are computed, and their number */
   void* out;                 /* bfloat16 [tokens, heads * head_dim] */
   const void* sinks;         /* as in CoreDecodeAttention */
   CoreKvBlocks blocks;
   int64_t q_stride;   /* elements, a multiple of 8 */
-  int32_t sequences;  /* 0: no-op; at most 65535 */
-  int32_t longest;    /* rows of the longest sequence; 0: no-op */
+  int32_t sequences;  /* at least the number in the list; 0: no-op; at most 65535 */
+  int32_t rows;       /* at least the rows of the sequences of the list; 0: no-op */
   int32_t heads;      /* a multiple of kv_heads */
   int32_t max_blocks; /* width of the block tables */
   int32_t window;     /* sliding window: position p attends to positions > p - window; 0: none */
@@ -123,6 +125,8 @@ typedef struct CoreCopyBlocks {
   int64_t target_piece_stride;
   int32_t count;  /* 0: no-op */
   int32_t pieces; /* per block: 1 ... 65535 */
+  int32_t limit;  /* thread blocks, at most, or one for each piece if that is more, so that other kernels run beside it;
+                     0: as many as have something to copy */
 } CoreCopyBlocks;
 
 #define CORE_DEVICE_KV_OPS(OP)                \

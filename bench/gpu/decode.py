@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from headrace_engine.backends.cuda.batch import Sizes
 from headrace_engine.backends.cuda.device.device import Device
+from headrace_engine.backends.cuda.layout import Sizes
 from headrace_engine.backends.cuda.steps import StepRunner
 from headrace_engine.core.in_flight import InFlightStep
 from headrace_engine.core.runner import Sampled, SequenceStep

@@ -9,11 +9,12 @@ from functools import partial
 from itertools import cycle
 
 import torch
-from headrace_engine.backends.cuda.batch import CudaBatch, Sizes
+from headrace_engine.backends.cuda.batch import CudaBatch
 from headrace_engine.backends.cuda.device.device import Device
 from headrace_engine.backends.cuda.device.flash import FlashPrefill, PromptAttention, VaryingAttention
 from headrace_engine.backends.cuda.device.paged import PagedMaker, PagedPrefill
 from headrace_engine.backends.cuda.device.pool import KvPool
+from headrace_engine.backends.cuda.layout import Sizes
 from headrace_engine.backends.cuda.ops import CudaOps
 from headrace_engine.backends.cuda.sampling import DeviceSampler
 from headrace_engine.backends.cuda.weights.activations import FP8_CAPABILITY

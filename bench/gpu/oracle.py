@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import torch
-from headrace_engine.backends.cuda.batch import Sizes
 from headrace_engine.backends.cuda.device.device import Device
+from headrace_engine.backends.cuda.layout import Sizes
 from headrace_engine.backends.cuda.steps import StepRunner
 from headrace_engine.backends.torch.loading import LoadedModel
 from headrace_engine.backends.torch.rope import Positions

@@ -117,7 +117,7 @@ LAUNCHES: Mapping[str, Launch] = {
     "rms_norm_codes_kernel": Launch(512),
     "rms_norm_kept": Launch(512),
     "rms_norm_streamed": Launch(512),
-    "sample_rows_kernel": Launch(768),
+    "sample_rows_kernel": Launch(512),
     "scaled_sums_kernel": Launch(256),
     "sum_inputs_kernel": Launch(256),
     "unpack_rows_kernel": Launch(256),

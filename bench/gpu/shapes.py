@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from headrace_engine.backends.cuda.batch import Sizes
 from headrace_engine.backends.cuda.device.device import Device
 from headrace_engine.backends.cuda.device.pool import bytes_a_block, kv_blocks
+from headrace_engine.backends.cuda.layout import Sizes
 from headrace_engine.backends.cuda.loading import CudaModel
 from headrace_engine.backends.cuda.weights.fused import side_by_side
 from headrace_engine.backends.torch.rope import Positions

@@ -80,11 +80,16 @@ void require_lanes(Collective what, unsigned mask, unsigned live) {
   if (whole && (live & mask) != mask) fail("lanes of a warp that uses tensor cores have returned, or never were");
 }
 
+void require_begun(const Thread& me) {
+  if (!me.begun) fail("a thread of a kernel that is launched early does not begin with begin_kernel()");
+}
+
 // The current thread has returned from the kernel: release threads that waited only for it.
 void leave() {
   Block& b = block();
   Thread& me = self();
   Warp& warp = b.warps[me.warp];
+  require_begun(me);
   if (!me.copies.empty()) fail("a thread returns without waiting for its cp.async");
   me.state = State::kDone;
   b.live--;
@@ -108,6 +113,7 @@ void run_thread() {
 
 int wait_at_barrier(int vote) {
   Block& b = block();
+  require_begun(self());
   b.votes += vote != 0;
   if (++b.at_barrier == b.live) {
     release_barrier(b);
@@ -122,6 +128,7 @@ const Exchanged& meet(unsigned mask, Collective what, const void* mine, size_t b
   Block& b = block();
   Thread& me = self();
   Warp& warp = b.warps[me.warp];
+  require_begun(me);
   if ((mask >> me.lane & 1u) == 0) fail("a lane calls a warp collective with a mask that leaves it out");
   require_lanes(what, mask, warp.live);
   Meeting& meeting = warp.meetings[mask];

@@ -40,6 +40,7 @@ struct Thread {
   int warp;
   int lane;
   State state;
+  bool begun;                // has called begin_kernel(), or need not
   std::vector<Copy> copies;  // in flight
   int groups;                // number of closed groups of copies
   Fiber fiber;
@@ -95,6 +96,7 @@ struct Block {
   dim3 size;
   dim3 grid;
   std::function<void()> kernel;
+  bool early = false;  // all threads must call begin_kernel()
   std::vector<Thread> threads;
   std::vector<Warp> warps;
   Thread* current = nullptr;
@@ -126,8 +128,10 @@ unsigned char* dynamic_shared();
 // Fail unless these bytes lie in one array of the block's shared memory, aligned to their number.
 void require_shared(const void* start, size_t bytes, const char* what);
 
-// Run a grid with this kernel body. Return cudaErrorInvalidConfiguration or cudaErrorInvalidValue as CUDA would.
-cudaError_t run_grid(dim3 grid, dim3 block, int dynamic_shared_bytes, const std::function<void()>& kernel);
+// Run a grid with this kernel body, whose threads must call begin_kernel() if it is launched early. Return
+// cudaErrorInvalidConfiguration or cudaErrorInvalidValue as CUDA would.
+cudaError_t run_grid(dim3 grid, dim3 block, int dynamic_shared_bytes, const std::function<void()>& kernel,
+                     bool early = false);
 
 // Blocks that all grids of this process have run, and those of them that came to a barrier: work is done between
 // barriers, so that the others found nothing to do, if their kernel has any.

@@ -7,7 +7,8 @@
 //
 // These errors end the process with a message that begins with "cusim:": deadlocks, lanes that meet in different
 // collectives or under a wrong mask, tensor cores without the whole warp, writes past a shared array, and cp.async or
-// ldmatrix at a wrong address. If kernels are compiled to be watched (sim/watch.h), so do misaligned accesses and data
+// ldmatrix at a wrong address, and threads of a kernel launched early that meet others or return before begin_kernel().
+// If kernels are compiled to be watched (sim/watch.h), so do misaligned accesses and data
 // races on shared memory: two threads of a block access the same byte, at least one writes, not both atomically, and no
 // barrier, or within a warp __syncwarp, orders them.
 //
@@ -69,6 +70,16 @@ T (&declared_array(Declaration))
 template <typename... Params, typename... Args>
 int launch(void (*kernel)(Params...), dim3 grid, dim3 block, int shared_bytes, Stream, Args&&... args) {
   return cusim::run_grid(grid, block, shared_bytes, [&] { kernel(static_cast<Params>(args)...); });
+}
+
+// Likewise, with all threads held to begin_kernel().
+template <typename... Params, typename... Args>
+int launch_early(void (*kernel)(Params...), dim3 grid, dim3 block, int shared_bytes, Stream, Args&&... args) {
+  return cusim::run_grid(grid, block, shared_bytes, [&] { kernel(static_cast<Params>(args)...); }, true);
+}
+
+inline void begin_kernel() {
+  cusim::self().begun = true;
 }
 
 // Return a number of blocks that run at once on a multiprocessor, of which the simulator has none.

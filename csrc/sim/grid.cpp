@@ -58,6 +58,7 @@ void start_threads(Block& b, const Arena& arena) {
     thread.warp = i / kWarpSize;
     thread.lane = i % kWarpSize;
     thread.state = State::kReady;
+    thread.begun = !b.early;
     thread.copies.clear();
     thread.groups = 0;
     thread.fiber.prepare(arena.stack(i), Arena::kStackBytes, &run_thread);
@@ -170,7 +171,7 @@ Counts counts() {
   return {blocks_run, blocks_at_barrier};
 }
 
-cudaError_t run_grid(dim3 grid, dim3 block, int dynamic_bytes, const std::function<void()>& kernel) {
+cudaError_t run_grid(dim3 grid, dim3 block, int dynamic_bytes, const std::function<void()>& kernel, bool early) {
   if (const cudaError_t error = check_launch(grid, block, dynamic_bytes); error != cudaSuccess) return error;
   const long blocks = long{grid.x} * grid.y * grid.z;
   const Order order = order_from_environment();
@@ -181,6 +182,7 @@ cudaError_t run_grid(dim3 grid, dim3 block, int dynamic_bytes, const std::functi
     b.size = block;
     b.grid = grid;
     b.kernel = kernel;
+    b.early = early;
     b.threads.resize(block.x * block.y * block.z);
     arena.reserve_stacks(b.threads.size());
     current_block() = &b;

@@ -97,13 +97,14 @@ class Pool {
   bool prefill(int window) {
     Numbers q(kSequences * kTokens * kHeads * dim_, kOne), out(q.size(), kPoison);
     const std::vector<int32_t> firsts = {0, kTokens, 2 * kTokens};
-    const std::vector<int32_t> rows = {0, 1};
+    const std::vector<int32_t> rows = {0, 1}, list = {0, kSequences};
     auto args = attention<CorePrefillAttention>(q, out);
     args.table_rows = rows.data();
     args.firsts = firsts.data();
     args.stored = stored_.data();
     args.window = window;
-    args.longest = kTokens;
+    args.list = list.data();
+    args.rows = kSequences * kTokens;
     return core_prefill_attention(&args, nullptr) == CORE_OK && all_ones(out);
   }
 

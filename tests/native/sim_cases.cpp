@@ -208,7 +208,24 @@ bool impossible_launches_are_refused() {
          too_much == cudaErrorInvalidValue;
 }
 
+template <int Threads>
+__global__ void begin(int* out) {
+  if (threadIdx.x < Threads) begin_kernel();
+  out[threadIdx.x] = 1;
+}
+
+template <int Threads>
+bool begins_early() {
+  std::vector<int> out(32);
+  return launch_early(begin<Threads>, dim3(1), dim3(32), 0, nullptr, out.data()) == 0 && out == std::vector<int>(32, 1);
+}
+
 // ---- planted faults ----
+
+__global__ void vote_before_the_begin(int* out) {
+  out[threadIdx.x] = __syncthreads_count(1);
+  begin_kernel();
+}
 
 __global__ void skip_a_barrier(int* out) {
   if (threadIdx.x == 0) {
@@ -272,6 +289,13 @@ const std::map<std::string, std::function<bool()>> kCases = {
     {"indices", indices_are_right},
     {"fresh_shared", shared_starts_as_nan},
     {"impossible_launches", impossible_launches_are_refused},
+    {"begin_early", begins_early<32>},
+    {"begin_without_the_last", begins_early<31>},
+    {"vote_before_the_begin",
+     [] {
+       std::vector<int> out(32);
+       return launch_early(vote_before_the_begin, dim3(1), dim3(32), 0, nullptr, out.data()) == 0;
+     }},
     {"skip_a_barrier", [] { return returns_at_all(skip_a_barrier, 0); }},
     {"name_absent_lanes", [] { return returns_at_all(name_absent_lanes, 0); }},
     {"leave_oneself_out", [] { return returns_at_all(leave_oneself_out, 0); }},

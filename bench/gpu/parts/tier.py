@@ -38,9 +38,14 @@ def copying(spec: DecoderSpec, device: Device, blocks: int) -> Mapping[str, floa
     size = blocks * spec.num_layers * bytes_a_block(device.native, shape)
     here = torch.empty(size, dtype=torch.uint8, device=device.torch)
     there = device.pinned(size)
+
+    def moved(copies: BlockCopies) -> None:
+        tier.copy(copies)
+        tier.wait()
+
     works: dict[str, Callable[[], object]] = {
-        "blocks out": lambda: tier.copy(out),
-        "blocks in": lambda: tier.copy(back),
+        "blocks out": lambda: moved(out),
+        "blocks in": lambda: moved(back),
         "one piece out": lambda: there.copy_(here, non_blocking=True),
         "one piece in": lambda: here.copy_(there, non_blocking=True),
     }

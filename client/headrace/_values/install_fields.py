@@ -49,8 +49,8 @@ class InstallFields(TypedDict, total=False):
         weight_quant_group_size: Weights that share one scale, for INT4 and INT8; 0 = one a row. Default: 128 for INT4,
             0 for INT8. Only 0, 16, 32, 64, 128 so far.
         activation_quant: Quantization of activations at run time: INT8 with integer weights (by the backend cuda with
-            weight_quant INT8 and weight_quant_group_size 0), FP8 by the backend cuda, whose weights become FP8 too. One
-            of "NONE", "INT8", "FP8". Default "NONE".
+            weight_quant INT8 and weight_quant_group_size 0), FP8 by the backend cuda, whose weights become FP8 too,
+            that of a head of its own included. One of "NONE", "INT8", "FP8". Default "NONE".
         rope_scaling: Method and factors that stretch rotary positions (docs/models.md). Form: {"type": "LINEAR",
             "factor": 2.0}; types are "MODEL" (the default), "LINEAR", "DYNAMIC", "YARN" and "LLAMA3". Default: as in
             the model.

@@ -203,6 +203,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, kTogether<D>)
     decode_attention_kernel(const __grid_constant__ CoreDecodeAttention args) {
   SHARED_ARRAY(WarpSums, sums, 1);
   DYNAMIC_SHARED(float, outputs);  // [kWarps, kTileHeads, D]
+  begin_kernel();
   const int count = args.list[1] * sharers_of(args);
   for (int number = static_cast<int>(blockIdx.x); number < count; number += static_cast<int>(gridDim.x)) {
     State<Format, D> state;
@@ -221,7 +222,7 @@ CoreStatus launch_decode(const CoreDecodeAttention& args, Stream stream) {
   constexpr int kThreads = kWarps * kWarpSize, kSharedBytes = kWarps * kTileHeads * D * static_cast<int>(sizeof(float));
   const auto kernel = decode_attention_kernel<Format, D>;
   const dim3 grid(args.multiprocessors * blocks_together<decode_attention_kernel<Format, D>>(kThreads, kSharedBytes));
-  return device_status(launch(kernel, grid, dim3(kThreads), kSharedBytes, stream, args));
+  return device_status(launch_early(kernel, grid, dim3(kThreads), kSharedBytes, stream, args));
 }
 
 template <typename Format>

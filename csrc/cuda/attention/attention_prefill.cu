@@ -140,7 +140,9 @@ __global__ void __launch_bounds__(kThreads, 2)
     prefill_attention_kernel(const __grid_constant__ CorePrefillAttention args) {
   DYNAMIC_SHARED(BFloat16, scratch);
   const Tiles<D> tiles(scratch);
-  const Task task(args);
+  begin_kernel();
+  if (args.list[1] == 0) return;
+  const Task task(args, Place(args));
   if (task.first_row >= task.rows) return;
   stage_queries<D>(args, task, tiles.queries);
   stage_keys<Format, D>(args, task, tiles, task.first_key());
@@ -179,11 +181,10 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 template <typename Format, int D>
 CoreStatus launch_prefill(const CorePrefillAttention& args, Stream stream) {
-  const int64_t rows = int64_t{args.longest} * (args.heads / args.blocks.kv_heads);
-  const auto tiles = static_cast<unsigned>((rows + kTileRows - 1) / kTileRows);
-  const dim3 grid(tiles, args.blocks.kv_heads, args.sequences);
+  const int64_t rows = int64_t{args.rows} * (args.heads / args.blocks.kv_heads);
+  const dim3 grid(static_cast<unsigned>(rows / kTileRows + args.sequences), args.blocks.kv_heads);
   const auto kernel = prefill_attention_kernel<Format, D>;
-  return device_status(launch(kernel, grid, dim3(kThreads), Tiles<D>::kBytes, stream, args));
+  return device_status(launch_early(kernel, grid, dim3(kThreads), Tiles<D>::kBytes, stream, args));
 }
 
 template <typename Format>
@@ -206,7 +207,7 @@ CoreStatus launch_head_dim(const CorePrefillAttention& args, Stream stream) {
 }  // namespace prefill
 
 CoreStatus prefill_attention(const CorePrefillAttention& args, Stream stream) {
-  if (args.sequences == 0 || args.longest == 0) return CORE_OK;
+  if (args.sequences == 0 || args.rows == 0) return CORE_OK;
   switch (args.blocks.kv) {
     case CORE_KV_INT8:
       return prefill::launch_head_dim<Int8Kv>(args, stream);

@@ -26,6 +26,34 @@ using Weights = uint32_t[kKeys<D> / 16][4];
 template <int D>
 using Output = float[D / 8][4];
 
+// Which tile of which sequence a thread block takes. The tiles of all sequences of the list are numbered; those of its
+// n-th begin at n + (rows before them) / kTileRows, which leaves room for a last tile that is not full.
+struct Place {
+  int sequence, tile;
+
+  // The last tiles of a sequence, which have the most visible keys, start first.
+  __device__ explicit Place(const CorePrefillAttention& args) {
+    const int first = args.list[0], number = static_cast<int>(gridDim.x - 1 - blockIdx.x);
+    int low = 0;
+    for (int high = args.list[1]; high - low > 1;) {
+      const int middle = (low + high) / 2;
+      if (begin(args, first, middle) <= number) {
+        low = middle;
+      } else {
+        high = middle;
+      }
+    }
+    sequence = first + low;
+    tile = number - begin(args, first, low);
+  }
+
+ private:
+  static __device__ int begin(const CorePrefillAttention& args, int first, int n) {
+    const int tokens = args.firsts[first + n] - args.firsts[first];
+    return n + tokens * (args.heads / args.blocks.kv_heads) / kTileRows;
+  }
+};
+
 // The task of a thread block.
 struct Task {
   int kv_head;
@@ -38,15 +66,14 @@ struct Task {
   int window;
   int end_key;  // end of the positions visible to any row
 
-  // The last tiles, which have the most visible keys, start first.
-  __device__ explicit Task(const CorePrefillAttention& args)
-      : group(args.heads / args.blocks.kv_heads), table(args, args.table_rows[blockIdx.z]) {
-    const int sequence = static_cast<int>(blockIdx.z), length = args.firsts[sequence + 1] - args.firsts[sequence];
+  __device__ Task(const CorePrefillAttention& args, const Place& place)
+      : group(args.heads / args.blocks.kv_heads), table(args, args.table_rows[place.sequence]) {
+    const int sequence = place.sequence, length = args.firsts[sequence + 1] - args.firsts[sequence];
     const int heads = args.heads / args.blocks.kv_heads;
     kv_head = static_cast<int>(blockIdx.y);
     first_head = kv_head * heads;
     rows = length * heads;
-    first_row = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTileRows;
+    first_row = place.tile * kTileRows;
     first_token = args.firsts[sequence];
     past = args.stored[sequence] - length;
     window = args.window;

@@ -194,6 +194,7 @@ __device__ void store(const CoreAppendKv& args, const Head& head, const Pairs& p
 template <typename Format>
 __global__ void __launch_bounds__(kWarps* kWarpSize) append_kv_kernel(const __grid_constant__ CoreAppendKv args) {
   SHARED_ARRAY(float, entries, kWarps* kMaxDim);
+  begin_kernel();
   const int warp = threadIdx.x / kWarpSize;
   const int64_t index = int64_t{blockIdx.x} * kWarps + warp;
   if (index >= int64_t{args.tokens} * (args.heads + 2 * args.blocks.kv_heads)) return;
@@ -213,7 +214,7 @@ template <typename Format>
 CoreStatus launch_append(const CoreAppendKv& args, Stream stream) {
   const int64_t warps = int64_t{args.tokens} * (args.heads + 2 * args.blocks.kv_heads);
   const dim3 grid(static_cast<unsigned>((warps + kWarps - 1) / kWarps));
-  return device_status(launch(append_kv_kernel<Format>, grid, dim3(kWarps * kWarpSize), 0, stream, args));
+  return device_status(launch_early(append_kv_kernel<Format>, grid, dim3(kWarps * kWarpSize), 0, stream, args));
 }
 
 }  // namespace

@@ -91,15 +91,17 @@ inline void check_op(Check& check, const CoreDecodeAttention& args) {
 }
 
 inline void check_op(Check& check, const CorePrefillAttention& args) {
-  check.count(args.sequences).count(args.longest);
-  if (!check.ok() || args.sequences == 0 || args.longest == 0) return;
+  check.count(args.sequences).count(args.rows);
+  if (!check.ok() || args.sequences == 0 || args.rows == 0) return;
   check_attention(check, args);
   check.count(args.window).pointer(args.table_rows, 4).pointer(args.firsts, 4).pointer(args.stored, 4);
+  check.pointer(args.list, 4);
 }
 
 inline void check_op(Check& check, const CoreCopyBlocks& args) {
   check.count(args.count);
   if (!check.ok() || args.count == 0) return;
+  check.count(args.limit);
   check.that(args.bytes > 0 && args.bytes % 16 == 0, CORE_BAD_SHAPE, args.bytes);
   for (const int64_t* stride :
        {&args.source_stride, &args.target_stride, &args.source_piece_stride, &args.target_piece_stride}) {

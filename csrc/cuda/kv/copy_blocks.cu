@@ -17,6 +17,7 @@ constexpr int kUnitsOfThread = 8;  // at most, before a piece is split among mor
 
 // Grid: (part of a piece, piece of a block, pair of blocks).
 __global__ void __launch_bounds__(kThreads) copy_blocks_kernel(const __grid_constant__ CoreCopyBlocks args) {
+  begin_kernel();
   const int64_t units = args.bytes / static_cast<int64_t>(sizeof(Unit));
   for (int64_t pair = blockIdx.z; pair < args.count; pair += gridDim.z) {
     const int64_t from_block = args.pairs[pair * 2], to_block = args.pairs[pair * 2 + 1];
@@ -36,9 +37,14 @@ __global__ void __launch_bounds__(kThreads) copy_blocks_kernel(const __grid_cons
 CoreStatus copy_blocks(const CoreCopyBlocks& args, Stream stream) {
   if (args.count == 0) return CORE_OK;
   constexpr int64_t kShare = int64_t{kThreads} * kUnitsOfThread * static_cast<int64_t>(sizeof(Unit));
-  const auto shares = static_cast<unsigned>((args.bytes + kShare - 1) / kShare);
-  const auto pairs = static_cast<unsigned>(std::min(args.count, 65535));
-  return device_status(launch(copy_blocks_kernel, dim3(shares, args.pieces, pairs), dim3(kThreads), 0, stream, args));
+  int64_t shares = (args.bytes + kShare - 1) / kShare, pairs = std::min(args.count, 65535);
+  if (args.limit > 0) {
+    const int64_t of_piece = std::max(1, args.limit / args.pieces);
+    shares = std::min(shares, of_piece);
+    pairs = std::min(pairs, of_piece / shares);
+  }
+  const dim3 grid(static_cast<unsigned>(shares), args.pieces, static_cast<unsigned>(pairs));
+  return device_status(launch_early(copy_blocks_kernel, grid, dim3(kThreads), 0, stream, args));
 }
 
 }  // namespace core

@@ -56,6 +56,7 @@ struct Products {
 // Output in the dtype. Grid: (row, piece of the row).
 template <typename T, int Width>
 __global__ void __launch_bounds__(kThreads) gated_rows_kernel(const __grid_constant__ CoreGatedRows args) {
+  begin_kernel();
   const int64_t row = blockIdx.x, packs = args.width / Width;
   const Products<T, Width> products(args, row);
   auto* out = static_cast<Pack<T, Width>*>(args.out) + row * packs;
@@ -71,6 +72,7 @@ __global__ void __launch_bounds__(kThreads) gated_rows_kernel(const __grid_const
 // Quantized output. One block per row.
 template <typename T, int Width>
 __global__ void __launch_bounds__(kMaxThreads) gated_codes_kernel(const __grid_constant__ CoreGatedRows args) {
+  begin_kernel();
   const int64_t row = blockIdx.x;
   const Products<T, Width> products(args, row);
   put_row_codes<Width>(products, args.width / Width, static_cast<uint8_t*>(args.out) + row * args.width,
@@ -83,10 +85,10 @@ int launch_gated(const CoreGatedRows& args, Stream stream) {
   const int64_t packs = args.width / Width, pieces = (packs + kThreads - 1) / kThreads;
   if (args.codes != 0) {
     const dim3 threads = whole_warps(packs, kMaxThreads);
-    return launch(gated_codes_kernel<T, Width>, dim3(args.rows), threads, 0, stream, args);
+    return launch_early(gated_codes_kernel<T, Width>, dim3(args.rows), threads, 0, stream, args);
   }
   const dim3 grid(args.rows, std::min(pieces, kMostPieces));
-  return launch(gated_rows_kernel<T, Width>, grid, dim3(kThreads), 0, stream, args);
+  return launch_early(gated_rows_kernel<T, Width>, grid, dim3(kThreads), 0, stream, args);
 }
 
 template <typename T>

@@ -28,6 +28,7 @@ struct alignas(Bytes) Chunk {
 template <int Bytes>
 __global__ void __launch_bounds__(kMaxThreads)
     gather_rows_kernel(const __grid_constant__ CoreGatherRows args, int64_t chunks) {
+  begin_kernel();
   const int64_t row = blockIdx.x, id = args.ids[row];
   const bool there = id >= 0 && id < args.count;
   const auto* from = static_cast<const Chunk<Bytes>*>(args.table) + (there ? id : 0) * chunks;
@@ -38,7 +39,8 @@ __global__ void __launch_bounds__(kMaxThreads)
 template <int Bytes>
 int launch_gather(const CoreGatherRows& args, int64_t row_bytes, Stream stream) {
   const int64_t chunks = row_bytes / Bytes;
-  return launch(gather_rows_kernel<Bytes>, dim3(args.rows), whole_warps(chunks, kMaxThreads), 0, stream, args, chunks);
+  return launch_early(gather_rows_kernel<Bytes>, dim3(args.rows), whole_warps(chunks, kMaxThreads), 0, stream, args,
+                      chunks);
 }
 
 }  // namespace

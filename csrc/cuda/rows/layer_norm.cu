@@ -25,6 +25,7 @@ __device__ float sum_of_row(const Pack<T, Width>* row, int64_t packs, Term term)
 
 template <typename T, int Width>
 __global__ void __launch_bounds__(kMaxThreads) layer_norm_kernel(const __grid_constant__ CoreLayerNormRows args) {
+  begin_kernel();
   using P = Pack<T, Width>;
   const int64_t packs = args.hidden / Width, offset = int64_t{blockIdx.x} * packs;
   const P *x = static_cast<const P*>(args.x) + offset, *weights = static_cast<const P*>(args.weight);
@@ -49,7 +50,7 @@ __global__ void __launch_bounds__(kMaxThreads) layer_norm_kernel(const __grid_co
 template <typename T, int Width>
 int launch_rows(const CoreLayerNormRows& args, Stream stream) {
   const dim3 threads = whole_warps(args.hidden / Width, kMaxThreads);
-  return launch(layer_norm_kernel<T, Width>, dim3(args.rows), threads, 0, stream, args);
+  return launch_early(layer_norm_kernel<T, Width>, dim3(args.rows), threads, 0, stream, args);
 }
 
 template <typename T>

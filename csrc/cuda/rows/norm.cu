@@ -37,6 +37,7 @@ __device__ void put_output(const Row<T, Width>& row, int i, Pack<T, Width> in, f
 // The row is read once and kept in registers: each thread holds Kept packs, so blockDim.x * Kept packs cover it.
 template <typename T, int Width, int Kept>
 __global__ void __launch_bounds__(kMaxThreads) rms_norm_kept(const __grid_constant__ CoreRmsNorm args) {
+  begin_kernel();
   const Row<T, Width> row(args, blockIdx.x);
   Pack<T, Width> kept[Kept];
   float share = 0.0f;
@@ -58,6 +59,7 @@ __global__ void __launch_bounds__(kMaxThreads) rms_norm_kept(const __grid_consta
 // A row of any length, read twice. A thread reads only what it wrote itself, so residual_out needs no barrier.
 template <typename T, int Width>
 __global__ void __launch_bounds__(kMaxThreads) rms_norm_streamed(const __grid_constant__ CoreRmsNorm args) {
+  begin_kernel();
   const Row<T, Width> row(args, blockIdx.x);
   float share = 0.0f;
   for (int64_t i = threadIdx.x; i < row.packs; i += blockDim.x) share += sum_of_squares(take_input(row, i));
@@ -69,13 +71,14 @@ __global__ void __launch_bounds__(kMaxThreads) rms_norm_streamed(const __grid_co
 template <typename T, int Width, int Kept>
 int launch_kept(const CoreRmsNorm& args, Stream stream) {
   const int64_t threads = (args.hidden / Width + Kept - 1) / Kept;
-  return launch(rms_norm_kept<T, Width, Kept>, dim3(args.rows), whole_warps(threads, kMaxThreads), 0, stream, args);
+  return launch_early(rms_norm_kept<T, Width, Kept>, dim3(args.rows), whole_warps(threads, kMaxThreads), 0, stream,
+                      args);
 }
 
 template <typename T, int Width>
 int launch_streamed(const CoreRmsNorm& args, Stream stream) {
-  return launch(rms_norm_streamed<T, Width>, dim3(args.rows), whole_warps(args.hidden / Width, kMaxThreads), 0, stream,
-                args);
+  return launch_early(rms_norm_streamed<T, Width>, dim3(args.rows), whole_warps(args.hidden / Width, kMaxThreads), 0,
+                      stream, args);
 }
 
 // True if every row of every buffer is aligned to a pack.

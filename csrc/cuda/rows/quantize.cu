@@ -15,6 +15,7 @@ constexpr int kMaxThreads = 512;
 
 template <typename T, int Width>
 __global__ void __launch_bounds__(kMaxThreads) quantize_rows_kernel(const __grid_constant__ CoreQuantizeRows args) {
+  begin_kernel();
   const int64_t row = blockIdx.x, packs = args.width / Width;
   const auto* x = static_cast<const Pack<T, Width>*>(args.x) + row * packs;
   const auto values = [x](int64_t i) { return in_float(x[i]); };
@@ -25,7 +26,7 @@ __global__ void __launch_bounds__(kMaxThreads) quantize_rows_kernel(const __grid
 template <typename T, int Width>
 int launch_quantize(const CoreQuantizeRows& args, Stream stream) {
   const dim3 threads = whole_warps(args.width / Width, kMaxThreads);
-  return launch(quantize_rows_kernel<T, Width>, dim3(args.rows), threads, 0, stream, args);
+  return launch_early(quantize_rows_kernel<T, Width>, dim3(args.rows), threads, 0, stream, args);
 }
 
 // A row after take_input, times its factor and the weight.
@@ -46,6 +47,7 @@ struct Normed {
 
 template <typename T, int Width>
 __global__ void __launch_bounds__(kMaxThreads, 2) rms_norm_codes_kernel(const __grid_constant__ CoreRmsNormCodes args) {
+  begin_kernel();
   const int64_t number = blockIdx.x;
   const NormRow<T, Width> row({args.x, args.residual, args.residual_out, args.hidden}, number);
   float share = 0.0f;
@@ -59,7 +61,7 @@ __global__ void __launch_bounds__(kMaxThreads, 2) rms_norm_codes_kernel(const __
 template <typename T, int Width>
 int launch_norm(const CoreRmsNormCodes& args, Stream stream) {
   const dim3 threads = whole_warps(args.hidden / Width, kMaxThreads);
-  return launch(rms_norm_codes_kernel<T, Width>, dim3(args.rows), threads, 0, stream, args);
+  return launch_early(rms_norm_codes_kernel<T, Width>, dim3(args.rows), threads, 0, stream, args);
 }
 
 template <typename T>

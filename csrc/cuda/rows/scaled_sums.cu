@@ -14,6 +14,7 @@ constexpr int kThreads = 256;
 
 template <typename T, int Width>
 __global__ void __launch_bounds__(kThreads) scaled_sums_kernel(const __grid_constant__ CoreScaledSums args) {
+  begin_kernel();
   const int64_t row = blockIdx.x, packs = args.width / Width;
   const auto* sums = reinterpret_cast<const Pack<int32_t, Width>*>(args.sums) + row * packs;
   const auto* scales = reinterpret_cast<const Pack<float, Width>*>(args.scales);
@@ -39,7 +40,7 @@ int launch_scaled(const CoreScaledSums& args, Stream stream) {
   constexpr int64_t kMostPieces = 1024;
   const int64_t pieces = (args.width / Width + kThreads - 1) / kThreads;
   const dim3 grid(args.rows, std::max<int64_t>(1, std::min(pieces, kMostPieces)));
-  return launch(scaled_sums_kernel<T, Width>, grid, dim3(kThreads), 0, stream, args);
+  return launch_early(scaled_sums_kernel<T, Width>, grid, dim3(kThreads), 0, stream, args);
 }
 
 template <typename T>

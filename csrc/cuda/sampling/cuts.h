@@ -66,6 +66,17 @@ __device__ uint32_t threshold(const Logits<T>& logits, uint32_t floor, WeightOf 
   return found;
 }
 
+// Return the largest key such that the weights of threads with keys >= it sum to at least `wanted`; 0 if all weights
+// together do not. Each thread holds one key.
+__device__ inline uint32_t key_reached(uint32_t key, Weight weight, Weight wanted) {
+  uint32_t reached = 0;
+  for (int bit = 31; bit >= 0; bit--) {
+    const uint32_t next = reached | 1u << bit;
+    if (block_sum(key >= next ? weight : 0) >= wanted) reached = next;
+  }
+  return reached;
+}
+
 // Return the weight that top-p keeps of this sum; at least 1.
 __device__ inline Weight wanted_of(double top_p, Weight total) {
   const auto wanted = static_cast<Weight>(ceil(top_p * static_cast<double>(total)));
@@ -85,11 +96,11 @@ __device__ Cut cut_to_top_k(const Logits<T>& logits, int32_t top_k, uint32_t min
                             SampleShared& shared) {
   const auto k = static_cast<Weight>(top_k);
   if (k < blockDim.x) {
-    const uint32_t bound = max(key_reached(mine, 1, k), floor);
+    const uint32_t bound = max(ranked_key(mine, top_k), floor);
     if (list_from(logits, bound, shared)) {
       uint32_t key = 0;
       for_each(shared, [&](int64_t, float logit) { key = key_of(logit); });
-      return {max(key_reached(key, 1, k), bound), true};
+      return {max(ranked_key(key, top_k), bound), true};
     }
   }
   const auto one = [](float) { return Weight{1}; };

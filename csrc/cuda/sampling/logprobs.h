@@ -54,7 +54,8 @@ __device__ void put_one_by_one(const Logits<T>& own, const TopList& top) {
 // mine: the key of the largest logit of this thread's share.
 template <typename T>
 __device__ void put_top(const Logits<T>& own, const TopList& top, uint32_t mine, SampleShared& shared) {
-  const uint32_t bound = key_reached(mine, 1, static_cast<Weight>(top.count));
+  static_assert(CORE_TOP_LOGPROBS <= kWarpSize, "every block has as many threads");
+  const uint32_t bound = ranked_key(mine, top.count);
   if (list_from(own, bound, shared)) {
     put_listed(shared, top);
   } else {

@@ -10,7 +10,7 @@
 
 namespace core {
 
-constexpr int kSampleThreads = 768;    // with more, registers would spill
+constexpr int kSampleThreads = 512;    // with many more, registers would spill
 constexpr float kNothing = -INFINITY;  // the logit of an id that may not be sampled
 
 using Weight = unsigned long long;  // integers, whose sums do not depend on the order
@@ -27,22 +27,70 @@ struct SampleShared {
   float logits[kSampleThreads];
 };
 
+// Numbers of a row from `first` on; those outside of the row are undefined. The first is aligned as a pack is.
+template <typename N>
+__device__ Pack<N, kPackWidth<N>> load_pack(const N* row, int64_t first, int64_t count) {
+  constexpr int kWidth = kPackWidth<N>;
+  if (first >= 0 && first + kWidth <= count) return *reinterpret_cast<const Pack<N, kWidth>*>(row + first);
+  Pack<N, kWidth> pack;
+#pragma unroll
+  for (int k = 0; k < kWidth; k++) {
+    if (first + k >= 0 && first + k < count) pack.at[k] = row[first + k];
+  }
+  return pack;
+}
+
 // The logits of a row, original or changed.
 template <typename T>
 struct Logits {
+  static constexpr int kWidth = kPackWidth<T>;  // logits that are loaded together
+
   const T* own;
   const float* changed;  // null: nothing changes
   int64_t count;
 
   __device__ float at(int64_t i) const { return changed == nullptr ? to_float(own[i]) : changed[i]; }
-  __device__ Logits unchanged() const { return {own, nullptr, count}; }
+
+  // Number of logits, in front of the first, that packs begin with.
+  __device__ int before() const { return changed == nullptr ? before_first(own) : before_first(changed); }
+
+  __device__ void load(int64_t first, float (&logits)[kWidth]) const {
+    if (changed == nullptr) {
+      const Pack<T, kWidth> pack = load_pack(own, first, count);
+#pragma unroll
+      for (int k = 0; k < kWidth; k++) logits[k] = to_float(pack.at[k]);
+    } else {
+      constexpr int kFloats = kPackWidth<float>;
+#pragma unroll
+      for (int k = 0; k < kWidth; k += kFloats) {
+        const Pack<float, kFloats> pack = load_pack(changed, first + k, count);
+#pragma unroll
+        for (int i = 0; i < kFloats; i++) logits[k + i] = pack.at[i];
+      }
+    }
+  }
+
+ private:
+  template <typename N>
+  static __device__ int before_first(const N* row) {
+    return static_cast<int>(reinterpret_cast<uintptr_t>(row) % kPackBytes / sizeof(N));
+  }
 };
 
-// Call use(id, logit) for this thread's share of a row.
+// Call use(id, logit) for this thread's share of a row, in ascending order.
 template <typename T, typename Use>
 __device__ void for_each(const Logits<T>& logits, Use use) {
-#pragma unroll 4
-  for (int64_t i = threadIdx.x; i < logits.count; i += blockDim.x) use(i, logits.at(i));
+  constexpr int kWidth = Logits<T>::kWidth;
+  const int64_t before = logits.before();
+  for (int64_t i = threadIdx.x; i * kWidth < before + logits.count; i += blockDim.x) {
+    const int64_t first = i * kWidth - before;
+    float loaded[kWidth];
+    logits.load(first, loaded);
+#pragma unroll
+    for (int k = 0; k < kWidth; k++) {
+      if (first + k >= 0 && first + k < logits.count) use(first + k, loaded[k]);
+    }
+  }
 }
 
 // Likewise for the list, which holds at most one entry per thread.
@@ -90,15 +138,41 @@ __device__ Peak peak_of(const Logits<T>& logits) {
   return {logit_of(best), id_of(best), static_cast<uint32_t>(mine >> 32), finite};
 }
 
-// Return the largest key such that the weights of threads with keys >= it sum to at least `wanted`; 0 if all weights
-// together do not. Each thread holds one key.
-__device__ inline uint32_t key_reached(uint32_t key, Weight weight, Weight wanted) {
-  uint32_t reached = 0;
-  for (int bit = 31; bit >= 0; bit--) {
-    const uint32_t next = reached | 1u << bit;
-    if (block_sum(key >= next ? weight : 0) >= wanted) reached = next;
+// Return the key of a rank, from 1 for the largest to the number of the block's threads, each of which has a key.
+// Digits of four bits are counted by votes, from the highest on; each warp then adds up the counts of all.
+__device__ inline uint32_t ranked_key(uint32_t key, int32_t rank) {
+  constexpr int kBits = 4, kDigits = 1 << kBits, kCounts = kSampleThreads / kWarpSize * kDigits;
+  SHARED_ARRAY(int32_t, counts, 2 * kCounts);
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize, warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  uint32_t prefix = 0;
+  int32_t above = 0;   // keys that are larger than all that begin with the prefix
+  bool begins = true;  // this thread's key begins with the prefix
+  for (int shift = 32 - kBits; shift >= 0; shift -= kBits) {
+    int32_t* of_digits = counts + shift / kBits % 2 * kCounts;  // in turns, so that one barrier is enough
+    const int digit = static_cast<int>(key >> shift & (kDigits - 1));
+    int32_t mine = 0;
+#pragma unroll
+    for (int other = 0; other < kDigits; other++) {
+      const int count = __popc(__ballot_sync(kAllLanes, begins && digit == other));
+      if (lane == other) mine = count;
+    }
+    if (lane < kDigits) of_digits[warp * kDigits + lane] = mine;
+    __syncthreads();
+    int32_t count = 0;  // of the digit kDigits - 1 - lane
+    for (int i = kDigits - 1 - lane; i >= 0 && i < static_cast<int>(blockDim.x) / kWarpSize * kDigits; i += kDigits) {
+      count += of_digits[i];
+    }
+    int32_t reached = count;
+    for (int distance = 1; distance < kDigits; distance *= 2) {
+      const int32_t others = __shfl_up_sync(kAllLanes, reached, distance);
+      if (lane >= distance) reached += others;
+    }
+    const int first = __ffs(static_cast<int>(__ballot_sync(kAllLanes, above + reached >= rank))) - 1;
+    above += __shfl_sync(kAllLanes, reached - count, first);
+    begins = begins && digit == kDigits - 1 - first;
+    prefix |= static_cast<uint32_t>(kDigits - 1 - first) << shift;
   }
-  return reached;
+  return prefix;
 }
 
 // List the logits with keys >= a floor. False if there are more than the block has threads.

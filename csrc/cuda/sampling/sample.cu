@@ -55,6 +55,7 @@ __device__ CoreSampled sampled_row(const CoreSampleRows& args, SampleShared& sha
 template <typename T>
 __global__ void __launch_bounds__(kSampleThreads) sample_rows_kernel(const __grid_constant__ CoreSampleRows args) {
   SHARED_ARRAY(SampleShared, shared, 1);
+  begin_kernel();
   const CoreSampled sampled = sampled_row<T>(args, shared[0]);
   if (threadIdx.x == 0) args.sampled[blockIdx.x] = sampled;
 }
@@ -65,7 +66,7 @@ CoreStatus sample_rows(const CoreSampleRows& args, Stream stream) {
   if (args.rows == 0) return CORE_OK;
   const dim3 rows(args.rows), threads = whole_warps(args.vocab / kLogitsOfThread, kSampleThreads);
   return device_status(by_dtype(args.dtype, [&](auto zero) {
-    return launch(sample_rows_kernel<decltype(zero)>, rows, threads, 0, stream, args);
+    return launch_early(sample_rows_kernel<decltype(zero)>, rows, threads, 0, stream, args);
   }));
 }
 

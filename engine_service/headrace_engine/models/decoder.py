@@ -51,8 +51,12 @@ class Decoder(Generic[Tensor, Prepared]):
 
     def forward(self, batch: Batch) -> Tensor:
         """Compute all rows, append their keys and values, and return the logits [len(logits_rows), vocab]."""
+        return self.logits(self.last_states(batch))
+
+    def last_states(self, batch: Batch) -> Tensor:
+        """Like `states`, but return only those of rows that need logits: [len(logits_rows), hidden]."""
         rows = self._ops.prepare(batch)
-        return self.logits(self._ops.select_rows(self._states(rows), rows))
+        return self._ops.select_rows(self._states(rows), rows)
 
     def states(self, batch: Batch) -> Tensor:
         """Like `forward`, but return the last hidden states of all rows, after the final norm: [rows, hidden]."""

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     Bytes = NDArray[np.uint8]
     Floats = NDArray[np.float32]
 
-_BITS = {"E4M3": 8, "NF4": 4}
+E4M3 = "E4M3"
+"""Name of the table of numbers of eight bits with four of exponent."""
+
+_BITS = {E4M3: 8, "NF4": 4}
 """Bits of a code by table."""
 _NAME = re.compile(rf"({'|'.join(_BITS)})-(\d{{1,10}})")
 
@@ -81,7 +84,7 @@ class TableType:
         width = -(-inputs * self.bits // 8)
         scales = np.ascontiguousarray(rows[:, width:]).view("<f4")
         codes = rows[:, :width] if self.bits == 8 else unpaired(rows[:, :width], inputs)
-        weights: Floats = (_e4m3() if self.table == "E4M3" else np.array(NF4, np.float32))[codes]
+        weights: Floats = (_e4m3() if self.table == E4M3 else np.array(NF4, np.float32))[codes]
         weights *= np.repeat(scales, self.group or inputs, 1)[:, :inputs]
         return weights
 

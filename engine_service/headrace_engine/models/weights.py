@@ -63,7 +63,7 @@ def read_tensor(info: TensorInfo, dtype: torch.dtype, device: torch.device) -> t
         raise stored.error(BEYOND_FLOAT16)
     if info.shift:
         result = (result + info.shift).to(dtype)
-    return _half_by_half(result, info)
+    return half_by_half(result, info)
 
 
 def _plain(stored: StoredTensor, data: memoryview) -> torch.Tensor:
@@ -87,7 +87,7 @@ def _unpack(stored: StoredTensor, data: memoryview, result: torch.Tensor) -> Non
         rows[begin : begin + step].copy_(torch.from_numpy(values))
 
 
-def _half_by_half(rows: torch.Tensor, info: TensorInfo) -> torch.Tensor:
+def half_by_half(rows: torch.Tensor, info: TensorInfo) -> torch.Tensor:
     """Reorder the rotating rows of each head from adjacent rotary pairs to first halves, then second halves."""
     if not info.interleaved_heads:
         return rows

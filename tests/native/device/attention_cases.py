@@ -123,20 +123,29 @@ class Case:
         assert not arrived.any(), "the next launch finds other than zeros"
         return out
 
-    def prefill(self) -> Tensor:
-        """All rows."""
+    def prefill(self, listed: slice = slice(None), more: int = 0) -> Tensor:
+        """All rows of some sequences, which are all by default.
+
+        Args:
+            listed: which; the others' rows of the result are NaN.
+            more: sequences and rows that the launch has room for besides.
+        """
+        first, end, _ = listed.indices(len(self.sequences))
         lengths = [length for length, _ in self.sequences]
         firsts = torch.tensor([0, *lengths]).cumsum(0).int().to(self.device.device)
         stored = torch.tensor([stored for _, stored in self.sequences]).int().to(self.device.device)
         rows = self.table_rows.to(self.device.device)
+        found = torch.tensor([first, end - first], dtype=torch.int32, device=self.device.device)
         args = PrefillAttention(
             **self.common(),
             table_rows=rows.data_ptr(),
             firsts=firsts.data_ptr(),
             stored=stored.data_ptr(),
-            longest=max(lengths),
+            list=found.data_ptr(),
+            rows=sum(lengths[listed]) + more,
             window=self.window,
         )
+        args.sequences = end - first + more
         self.device.launch("prefill_attention", args, stream_of(self.device))
         return self.out.written()
 

@@ -116,6 +116,31 @@ def test_t3_blocks_may_lie_beyond_two_gigabytes(device: Native, kv: Kv) -> None:
     assert_close(case.prefill(), case.expected())
 
 
+@formats
+@pytest.mark.parametrize("more", [0, 7, 300])
+def test_prefill_takes_the_sequences_of_its_list(device: Native, kv: Kv, more: int) -> None:
+    """Launches that are captured have room for more than there is; rows of other sequences are left alone."""
+    case = Case(device, kv, (4, 2, 64), [(1, 70), (40, 40), (1, 5), (32, 90), (33, 33), (1, 9)])
+    taken = slice(1, 5)
+    out, rows = case.prefill(taken, more), slice(1, 1 + 40 + 1 + 32 + 33)
+    assert_close(out[rows], case.expected()[rows])
+    assert out[: rows.start].isnan().all()
+    assert out[rows.stop :].isnan().all()
+
+
+def test_a_list_without_sequences_computes_nothing(device: Native) -> None:
+    case = Case(device, Kv.BFLOAT16, (4, 2, 64), [(20, 40), (1, 70)])
+    assert case.prefill(slice(0, 0), more=9).isnan().all()
+
+
+@formats
+def test_random_prompts_begin_at_any_row_of_a_tile(device: Native, kv: Kv) -> None:
+    lengths = [random.choice((1, 2, 15, 16, 17, 63, 64, 65)) for _ in range(9)]
+    sequences = [(length, length + random.choice((0, 3, 50))) for length in lengths]
+    case = Case(device, kv, (3, 1, 64), sequences, window=random.choice((0, 0, 33)))
+    assert_close(case.prefill(more=random.randrange(3)), case.expected())
+
+
 OPS = {"decode_attention": DecodeAttention, "prefill_attention": PrefillAttention}
 POINTERS = ("q", "tables", "tasks", "list", "out", "parts", "part_sums", "arrived", "table_rows", "firsts", "stored")
 
@@ -133,7 +158,7 @@ def arguments(op: str) -> Any:
     if op == "decode_attention":
         args.most_parts, args.multiprocessors = 2, 1
     else:
-        args.longest = 5
+        args.rows = 5
     return args
 
 
@@ -179,7 +204,8 @@ ONLY_PREFILL = [
     ("table_rows", 0, Code.NULL_POINTER),
     ("stored", 0x1001, Code.MISALIGNED),
     ("window", -1, Code.BAD_COUNT),
-    ("longest", -1, Code.BAD_COUNT),
+    ("list", 0x1002, Code.MISALIGNED),
+    ("rows", -1, Code.BAD_COUNT),
 ]
 CASES = [("decode_attention", *wrong) for wrong in WRONG + ONLY_DECODE] + [
     ("prefill_attention", *wrong) for wrong in WRONG + ONLY_PREFILL

@@ -193,16 +193,19 @@ def copy(device: Native, source: Tensor, target: Tensor, pairs: list[tuple[int, 
         torch.cuda.synchronize()
 
 
+@pytest.mark.parametrize("limit", [0, 1, 3])
 @pytest.mark.parametrize("size", [16, 4096 + 16, 1 << 17])
-def test_blocks_are_copied_within_a_pool(device: Native, size: int) -> None:
+def test_blocks_are_copied_within_a_pool(device: Native, size: int, limit: int) -> None:
     pool = torch.randint(0, 256, (6, size + 32), dtype=torch.uint8, device=device.device)
     expected = pool.clone()
     expected[5, :size], expected[0, :size] = pool[1, :size], pool[4, :size]
-    copy(device, pool, pool, [(1, 5), (4, 0)], size, source_stride=size + 32, target_stride=size + 32)
+    strides = dict.fromkeys(("source_stride", "target_stride"), size + 32)
+    copy(device, pool, pool, [(1, 5), (4, 0)], size, **strides, limit=limit)
     assert torch.equal(pool, expected)
 
 
-def test_blocks_go_to_the_host_and_come_back(device: Native) -> None:
+@pytest.mark.parametrize("limit", [0, 1, 4])
+def test_blocks_go_to_the_host_and_come_back(device: Native, limit: int) -> None:
     """The device has [layers, blocks], the host [blocks, layers], where a block of all layers lies together."""
     layers, count, size = 3, 5, 1040
     pool = torch.randint(0, 256, (layers, count, size), dtype=torch.uint8, device=device.device)
@@ -211,7 +214,7 @@ def test_blocks_go_to_the_host_and_come_back(device: Native) -> None:
     host = pinned.pin_memory() if device.device == "cuda" else pinned
     here = {"source_stride": size, "source_piece_stride": count * size}
     there = {"target_stride": layers * size, "target_piece_stride": size}
-    copy(device, pool, host, [(4, 0), (2, 3)], size, pieces=layers, **here, **there)
+    copy(device, pool, host, [(4, 0), (2, 3)], size, pieces=layers, limit=limit, **here, **there)
     assert torch.equal(host[[0, 3]], before[:, [4, 2]].transpose(0, 1).cpu())
     assert not host[1:3].any()
     back = {"source_stride": layers * size, "source_piece_stride": size}
@@ -301,6 +304,7 @@ WRONG = [
     ("copy_blocks", "source_piece_stride", -16, Code.BAD_SHAPE),
     ("copy_blocks", "count", -1, Code.BAD_COUNT),
     ("copy_blocks", "pieces", 0, Code.BAD_SHAPE),
+    ("copy_blocks", "limit", -1, Code.BAD_COUNT),
 ]
 
 

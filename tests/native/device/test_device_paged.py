@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from headrace_engine.backends.cuda.batch import CudaBatch, Sizes
+from headrace_engine.backends.cuda.batch import CudaBatch
 from headrace_engine.backends.cuda.device.device import CudaDevice, Device
 from headrace_engine.backends.cuda.device.paged import PagedMaker, PagedPrefill
+from headrace_engine.backends.cuda.layout import Sizes
 from headrace_engine.backends.cuda.ops import CudaOps
 from headrace_engine.models.ops import Batch, Extent
 from headrace_engine.models.spec import LayerSpec

@@ -53,6 +53,15 @@ def test_top_k_is_exact_where_the_list_of_candidates_overflows(
     assert_drawn_alike(found, sample(torch.from_numpy(logits), steps), steps)
 
 
+@pytest.mark.parametrize("top_k", [2, 3, 5])
+def test_top_k_keeps_as_many_ids_and_no_more(device: Native, top_k: int) -> None:
+    """All ids are nearly as likely, so that each that is kept is drawn by some of 64 seeds."""
+    logits = np.tile(-1e-3 * np.arange(1000, dtype=np.float32), (64, 1))
+    steps = [step(SamplingParams(top_k=top_k, seed=seed)) for seed in range(64)]
+    found = DeviceSampler(device, 64, 1000).draw(logits, steps)
+    assert {sampled.token_id for sampled in found} == set(range(top_k))
+
+
 def test_the_most_likely_of_a_thousand_equal_ids_are_the_first(device: Native) -> None:
     steps = [step(SamplingParams(seed=1, top_logprobs=20, logprobs=True))]
     (found,) = DeviceSampler(device, 1, 1000).draw(np.zeros((1, 1000), np.float32), steps)

@@ -13,6 +13,15 @@ _CODED = f"{_ROWS}test_codes_and_scales_are_those_of_float32"
 
 MUTANTS = (
     Mutant(
+        "norm_that_does_not_wait",
+        _NORM,
+        "  begin_kernel();\n  const Row<T, Width> row(args, blockIdx.x);\n  Pack",
+        "  const Row<T, Width> row(args, blockIdx.x);\n  Pack",
+        "reads rows that the kernel before it may not have written",
+        f"{_NORMS}test_norms_each_row",
+        "cusim: a thread of a kernel that is launched early does not begin",
+    ),
+    Mutant(
         "gates_of_any_alignment_in_packs",
         _GATED,
         "packed && in_packs({args.gate, args.up, args.out})",

@@ -1,11 +1,12 @@
 """Faults of sampling."""
 
-from native.mutants.mutant import RACE, WRONG, Mutant
+from native.mutants.mutant import CROOKED, RACE, WRONG, Mutant
 
 _ROW, _CUTS, _CHANGES, _CHOICE, _LOGPROBS = (
     f"cuda/sampling/{name}.h" for name in ("row", "cuts", "changes", "choose_token", "logprobs")
 )
 _DRAWS, _RULES = "device/test_sampling.py::", "device/test_logit_changes.py::"
+_SAMPLED = "device/test_device_sampling.py::"
 _OVERFLOW = "device/test_device_sampling.py::test_top_k_is_exact_where_the_list_of_candidates_overflows"
 
 MUTANTS = (
@@ -35,6 +36,42 @@ MUTANTS = (
         "chooses a bin before all weights are added",
         _OVERFLOW,
         RACE,
+    ),
+    Mutant(
+        "packs_of_any_address",
+        _ROW,
+        "static_cast<int>(reinterpret_cast<uintptr_t>(row) % kPackBytes / sizeof(N));",
+        "0;",
+        "moves 16 bytes where a card has no such access",
+        f"{_SAMPLED}test_draws_from_16_bit_logits_what_the_reference_draws",
+        CROOKED,
+    ),
+    Mutant(
+        "packs_before_the_row",
+        _ROW,
+        "if (first + k >= 0 && first + k < logits.count) use",
+        "if (first + k < logits.count) use",
+        "samples from the end of the row before it",
+        f"{_SAMPLED}test_draws_from_16_bit_logits_what_the_reference_draws",
+        WRONG,
+    ),
+    Mutant(
+        "ranks_before_all_have_counted",
+        _ROW,
+        "of_digits[warp * kDigits + lane] = mine;\n    __syncthreads();",
+        "of_digits[warp * kDigits + lane] = mine;",
+        "adds up counts that other warps have not stored",
+        _OVERFLOW,
+        RACE,
+    ),
+    Mutant(
+        "rank_off_by_one",
+        _ROW,
+        "above + reached >= rank",
+        "above + reached > rank",
+        "keeps one candidate more than top-k says",
+        f"{_SAMPLED}test_top_k_keeps_as_many_ids_and_no_more",
+        WRONG,
     ),
     Mutant(
         "list_that_overflows",

@@ -21,8 +21,11 @@ RIGHT = [
     "indices",
     "fresh_shared",
     "impossible_launches",
+    "begin_early",
 ]
 FAULTS = {
+    "begin_without_the_last": "a thread of a kernel that is launched early does not begin with begin_kernel()",
+    "vote_before_the_begin": "a thread of a kernel that is launched early does not begin with begin_kernel()",
     "skip_a_barrier": "deadlock in block (0, 0, 0): 31 of 32 threads wait at a barrier; "
     "in warp 0 lanes 1 wait for lanes fffffffe",
     "name_absent_lanes": "deadlock in block (0, 0, 0): 16 of 32 threads wait at a barrier; "

@@ -39,7 +39,7 @@ def test_captured_steps_give_the_bits_of_steps_that_are_not(model_path: Path) ->
         assert isinstance(runner, CudaRunner)
         if not captured:
             assert runner._steps is not None
-            runner._steps._graphs = None
+            runner._steps._graphs = runner._steps._prompt_graphs = None
         sequences = Sequences(runner, prompts(5, 3))
         sequences.generate(1)
         for which in ([0], [1, 2], [0, 2, 4], [0, 1, 2, 3, 4], [3], [4, 3, 2, 1]):
@@ -127,6 +127,7 @@ def test_blocks_go_to_host_memory_and_come_back(model_path: Path) -> None:
     sequences.generate(1)
     expected = runner.run([SequenceStep([50], 32, (0, 1, 2), GREEDY)])
     runner.copy_blocks(BlockCopies(to_host=((0, 2), (1, 3))))
+    runner._settle((0, 1))  # type: ignore[attr-defined]
     for pool in runner._steps._pool.tensors:  # type: ignore[attr-defined]
         pool[:2] = 255
     runner.copy_blocks(BlockCopies(to_pool=((2, 9), (3, 8))))

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from headrace_engine.backends.cuda.batch import Sizes, StepStaging
+from headrace_engine.backends.cuda.batch import StepStaging
+from headrace_engine.backends.cuda.layout import Sizes
 from headrace_engine.backends.cuda.loading import load_model
 from headrace_engine.backends.cuda.steps import StepRunner
 from headrace_engine.core.runner import Sampled, SequenceStep

@@ -65,7 +65,7 @@ def known(runner: CudaRunner, rows: Sequence[int], steps: int) -> list[list[Samp
 
 
 def test_ids_pass_from_step_to_step_on_the_device(runner: CudaRunner) -> None:
-    """From steps of prompts, which are not captured, and from captured ones, in any order of rows."""
+    """From steps of prompts, whose end is not captured, and from captured ones, in any order of rows."""
     expected = known(runner, [0, 1, 2, 3], 4)
     launched_steps = [runner.launch([prompt_step(number) for number in range(4)])]
     launched_steps.append(runner.launch([next_step(number, 1, at=number) for number in (3, 1, 0, 2)]))

@@ -23,6 +23,7 @@ from headrace_engine.sampling_params import SamplingParams
 from native.sim_runs import GREEDY, SHAPE, Sequences, on_cpu, plan_for, prompts
 from safetensors.torch import load_file, save_file
 from support.backends.runners import allocated, ready, silent
+from support.models.quantized_checkpoints import NUMBERS, write_quantized
 from support.models.tiny_models import make_tiny_gguf, make_tiny_llama, make_tiny_qwen2
 from support.sim import device as sim
 from support.sim.device import SimDevice
@@ -81,6 +82,62 @@ def test_weights_in_fp8_are_the_numbers_of_the_files_rounded(model: Path) -> Non
     assert device.weight_bytes < 0.75 * numbers.weight_bytes
 
 
+@pytest.mark.parametrize(("vocab", "coded"), [(256, True), (250, False)])
+def test_a_head_of_its_own_is_fp8_where_its_shape_allows(tmp_path: Path, vocab: int, coded: bool) -> None:
+    path = make_tiny_llama(tmp_path, vocab_size=vocab, intermediate_size=256, **SHAPE)
+    head, exact = loaded(path, **FP8).weights["head"], loaded(path).weights["head"].double()
+    assert isinstance(head, RowQuantizedWeight) == coded
+    if coded:
+        assert (numbers_of(head) - exact).norm() < 0.04 * exact.norm()
+    runner = ready(sim.make_runner(plan_for(path, **FP8)))
+    got = prompt_logprobs_of(runner, list(range(3, 40)))
+    expected = prompt_logprobs_of(oracle_of(runner._model, path), list(range(3, 40)))  # type: ignore[attr-defined]
+    assert np.corrcoef(got, expected)[0, 1] > 0.985
+
+
+FP8_FILES = ("fbgemm fp8", "float8", "float8 of a matrix")
+
+
+@pytest.mark.parametrize("scheme", FP8_FILES)
+def test_fp8_of_files_is_taken_code_by_code(model: Path, tmp_path: Path, scheme: str) -> None:
+    """Also of projections that are stacked; what it stands for is not rounded again."""
+    path, plain = write_quantized(tmp_path, model, *NUMBERS[scheme])
+    device, exact = loaded(path, **FP8), load_file(plain / "model.safetensors")
+    for part, names in (("self_attn", ("q", "k", "v")), ("self_attn", ("o",)), ("mlp", ("gate", "up"))):
+        rows = [exact[f"model.layers.1.{part}.{name}_proj.weight"] for name in names]
+        weight = device.weights[f"layers.1.{names[0]}"]
+        assert list(weight.sizes) == [len(each) for each in rows]
+        assert torch.equal(numbers_of(weight).float(), torch.cat(rows).float())
+
+
+def test_fp8_of_files_in_blocks_is_quantized_by_rows(model: Path, tmp_path: Path) -> None:
+    path, plain = write_quantized(tmp_path, model, *NUMBERS["block fp8"])
+    weight = loaded(path, **FP8).weights["layers.0.down"]
+    exact = load_file(plain / "model.safetensors")["model.layers.0.mlp.down_proj.weight"].double()
+    off = (numbers_of(weight) - exact).norm() / exact.norm()
+    assert 0.001 < off < 0.05
+
+
+def test_a_code_that_is_no_number_is_refused(model: Path, tmp_path: Path) -> None:
+    path, _ = write_quantized(tmp_path, model, *NUMBERS["fbgemm fp8"])
+    name = "model.layers.1.self_attn.k_proj.weight"
+    tensors = load_file(path / "model.safetensors")
+    tensors[name].view(torch.uint8)[5, 7] = 0xFF
+    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(BadModel, match=r"k_proj.weight holds codes that are no numbers"):
+        loaded(path, **FP8)
+
+
+def test_answers_of_fp8_files_are_those_of_their_numbers(model: Path, tmp_path: Path) -> None:
+    """The oracle multiplies the numbers of the file: what differs is the rounding of activations."""
+    path, plain = write_quantized(tmp_path, model, *NUMBERS["fbgemm fp8"])
+    runner = ready(sim.make_runner(plan_for(path, **FP8)))
+    reference = ready(oracle.make_runner(replace(on_cpu(plan_for(plain)), dtype=ComputeDtype.FLOAT32)))
+    ids = np.random.default_rng(4).integers(0, 256, 45).tolist()
+    got, expected = prompt_logprobs_of(runner, ids), prompt_logprobs_of(reference, ids)
+    assert np.corrcoef(got, expected)[0, 1] > 0.985
+
+
 def prompt_logprobs_of(runner: Runner, ids: list[int]) -> Any:
     """Log-probabilities of each id after those before it."""
     (sampled,) = runner.run([SequenceStep(ids, 0, (0, 1, 2), GREEDY, prompt_logprobs=PromptIds(0, ids[1:], 2))])
@@ -126,7 +183,7 @@ def test_captured_steps_give_the_bits_of_steps_that_are_not(model: Path, changes
     for captured in (False, True):
         runner = ready(sim.make_runner(plan_for(model, max_batch=3, **changes)))
         if not captured:
-            runner._steps._graphs = None  # type: ignore[attr-defined]
+            runner._steps._graphs = runner._steps._prompt_graphs = None  # type: ignore[attr-defined]
         sequences = Sequences(runner, prompts(3, 3))
         sequences.generate(1)
         for which in ([0], [0, 1, 2], [2, 1]):

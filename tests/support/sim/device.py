@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
@@ -40,6 +41,7 @@ class SimDevice:
         self.multiprocessors = 8
         self.capability = (9, 0)
         self._recording: Recording | None = None
+        self._beside: deque[_Beside] = deque()
 
     def launch(self, op: str, args: ctypes.Structure) -> None:
         """See Device. Blocks until it is done."""
@@ -68,6 +70,11 @@ class SimDevice:
         """See Device."""
         return _Passed()
 
+    def beside(self, work: Callable[[], object]) -> Mark:
+        """See Device. The work is put off until somebody waits for it, so that it shows where nobody does."""
+        self._beside.append(_Beside(self._beside, work))
+        return self._beside[-1]
+
     def capture(self, work: Callable[[], Result]) -> tuple[Graph, Result]:
         """See Device."""
         recording = self._recording = Recording()
@@ -88,5 +95,33 @@ class SimDevice:
 
 
 class _Passed:
+    passed = True
+
     def wait(self) -> None:
         return
+
+    def follow(self) -> None:
+        return
+
+
+class _Beside:
+    """Work that is done behind all that was put off before it.
+
+    Args:
+        queue: all that is put off.
+    """
+
+    def __init__(self, queue: deque[_Beside], work: Callable[[], object]) -> None:
+        self._queue = queue
+        self._work = work
+
+    @property
+    def passed(self) -> bool:
+        return self not in self._queue
+
+    def wait(self) -> None:
+        while not self.passed:
+            self._queue.popleft()._work()
+
+    def follow(self) -> None:
+        self.wait()

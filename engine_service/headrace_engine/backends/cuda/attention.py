@@ -86,7 +86,7 @@ class Attention:
         window = self._spec.layers[layer].window or 0
         if batch.single:
             self._decode(layer, q, out, batch, sinks)
-        if batch.single == len(batch.stored):
+        if not batch.layout.several:
             return out
         if self._prompts is not None and self._prompts.takes(batch, sinks):
             self._prompts.attend(layer, q[batch.single :], out[batch.single :], batch)
@@ -124,19 +124,19 @@ class Attention:
         self._device.launch("decode_attention", args)
 
     def _prefill(self, layer: int, q: Tensor, out: Tensor, batch: CudaBatch, window: int, sinks: Tensor | None) -> None:
-        first = batch.single
         args = PrefillAttention(
             q=q.data_ptr(),
             tables=batch.tables.data_ptr(),
-            table_rows=batch.table_rows[first:].data_ptr(),
-            firsts=batch.firsts[first:].data_ptr(),
-            stored=batch.stored[first:].data_ptr(),
+            table_rows=batch.table_rows.data_ptr(),
+            firsts=batch.firsts.data_ptr(),
+            stored=batch.stored.data_ptr(),
+            list=batch.several.data_ptr(),
             out=out.data_ptr(),
             sinks=None if sinks is None else sinks.data_ptr(),
             blocks=self._pool.layer(layer),
             q_stride=q.stride(0),
-            sequences=len(batch.stored) - first,
-            longest=batch.longest,
+            sequences=batch.layout.several,
+            rows=batch.layout.rows,
             heads=self._spec.num_heads,
             max_blocks=batch.tables.shape[1],
             window=window,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -14,6 +13,7 @@ from headrace_engine.backends.cuda.decode_tasks import TASK_WORDS, Array, Decode
 from headrace_engine.backends.cuda.device.device import Device
 from headrace_engine.backends.cuda.device.staging import Words
 from headrace_engine.backends.cuda.device.tables import UNIT, BlockTables
+from headrace_engine.backends.cuda.layout import Layout, Sizes, aligned, captured_layout, layout_of
 from headrace_engine.backends.torch import batch as torch_batches
 from headrace_engine.backends.torch.attention import blocks_per_tile
 from headrace_engine.backends.torch.batch import TorchBatch
@@ -22,22 +22,8 @@ from headrace_engine.models.ops import Batch
 NOTHING_SAMPLED: Mapping[int, int] = {}
 """Sources of a step whose ids are all known on the host."""
 
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """Sizes of the largest step.
-
-    Attributes:
-        rows: number of tokens.
-        sequences: number of sequences, each with at most one row of logits.
-        blocks: entries per block table.
-        block_size: tokens per block.
-    """
-
-    rows: int
-    sequences: int
-    blocks: int
-    block_size: int
+_PADDING: Mapping[str, int] = {"slots": -1}
+"""What fills up arrays that are longer than the step, if not 0: keys and values of such rows are not stored."""
 
 
 class CudaBatch:
@@ -47,6 +33,7 @@ class CudaBatch:
         arrays: the staged arrays of the step.
         tables: the block tables on the device.
         step: the same step on the host.
+        layout: sizes of the arrays.
         block_size: tokens per block.
 
     Attributes:
@@ -58,12 +45,16 @@ class CudaBatch:
         lists: for each list of decode tasks, its first task and their number: int32 [lists, 2].
         tasks: all decode tasks of the sequences with one row: CoreDecodeTask, as int32.
         logits_rows: rows whose logits are computed, int32 [logits].
+        several: the first of the sequences behind those with one row, and their number: int32 [2].
+        layout: the given one.
         longest: maximum rows of a sequence.
-        single: number of sequences with one row, which come first.
+        single: number of sequences with one row, which come first; in a captured step the most that there may be.
         prompts: the sequences behind those, on the host.
     """
 
-    def __init__(self, arrays: Mapping[str, Tensor], tables: Tensor, step: Batch, block_size: int) -> None:
+    def __init__(
+        self, arrays: Mapping[str, Tensor], tables: Tensor, step: Batch, layout: Layout, block_size: int
+    ) -> None:
         self.token_ids = arrays["token_ids"]
         self.positions = arrays["positions"]
         self.slots = arrays["slots"]
@@ -74,9 +65,10 @@ class CudaBatch:
         self.lists = arrays["lists"].view(-1, 2)
         self.tasks = arrays["tasks"]
         self.logits_rows = arrays["logits_rows"]
-        lengths = [extent.length for extent in step.extents]
-        self.longest = max(lengths)
-        self.single = single_rows(lengths)
+        self.several = arrays["several"]
+        self.layout = layout
+        self.longest = max(extent.length for extent in step.extents)
+        self.single = layout.single
         self.prompts = step.extents[self.single :]
         self._step = step
         self._block_size = block_size
@@ -103,11 +95,6 @@ class CudaBatch:
         return torch_batches.prepare(self._step, size, blocks_per_tile(size), self.token_ids.device)
 
 
-def single_rows(lengths: Sequence[int]) -> int:
-    """Return the number of sequences in front that have one row each."""
-    return next((number for number, length in enumerate(lengths) if length > 1), len(lengths))
-
-
 class StepStaging:
     """Uploads steps to the device, one after the other. Ids that are still being sampled stay on the device.
 
@@ -127,10 +114,11 @@ class StepStaging:
         self.tasks = tasks
         self._tables = BlockTables(device, sizes.sequences, sizes.blocks)
         most_tasks = sizes.sequences * tasks.most_parts * tasks.lists
-        fixed = _places(sizes.rows, sizes.sequences, sizes.sequences, tasks.lists)["tasks"].start
+        self._layout = captured_layout(sizes.rows, sizes.sequences, tasks.lists)
+        fixed = self._layout.places["tasks"].start
         changes = (UNIT + 2) * self._tables.most_units
-        self._first = _aligned(sizes.sequences)
-        self._words = Words(device, self._first, fixed + _aligned(most_tasks * TASK_WORDS) + changes)
+        self._first = aligned(sizes.sequences)
+        self._words = Words(device, self._first, fixed + aligned(most_tasks * TASK_WORDS) + changes)
         self._sampled = self._words.here[: sizes.sequences]
 
     @property
@@ -142,18 +130,22 @@ class StepStaging:
         """Save the ids sampled by a step, int32 [rows of logits], for the next step; rows without one get any."""
         torch.clamp(sampled, min=0, out=self._sampled[: len(sampled)])
 
-    def fill(self, batch: Batch, sources: Mapping[int, int] = NOTHING_SAMPLED, slot: int = 0) -> int:
+    def fill(
+        self, batch: Batch, sources: Mapping[int, int] = NOTHING_SAMPLED, slot: int = 0, padded: int | None = None
+    ) -> int:
         """Write a step to a slot, and enqueue the copy to the device.
 
         Args:
             sources: for each row whose id is only on the device, its index in the ids last passed to `save_ids`.
+            padded: rows of the captured step that it is for, of any number of sequences; None: the step's own.
 
         Returns:
             The bytes sent.
         """
-        places, host = self._step_places(batch), self._words.host[slot]
-        rows_of = [extent.length for extent in batch.extents]
-        lengths, single = np.array(rows_of), single_rows(rows_of)
+        of_step, lists_of = layout_of(batch, self.tasks.lists), self.tasks.lists
+        self._layout = layout = of_step if padded is None else captured_layout(padded, self.sequences, lists_of)
+        places, host = layout.places, self._words.host[slot]
+        lengths, single = np.array([extent.length for extent in batch.extents]), of_step.single
         stored = np.array([extent.context for extent in batch.extents])
         rows, units = self._tables.place(
             (extent.blocks, -(-extent.context // self._block_size)) for extent in batch.extents
@@ -161,19 +153,22 @@ class StepStaging:
         table_rows, firsts = np.array(rows), np.concatenate(([0], lengths.cumsum()))
         positions, slots = self._row_places(lengths, stored, table_rows, firsts)
         lists, tasks = self.tasks.share(stored[:single], table_rows[:single])
-        arrays = {
+        arrays: dict[str, Sequence[int] | Array] = {
             "token_ids": batch.token_ids,
-            "sources": self._first + np.arange(len(batch.token_ids)),
+            "sources": self._first + np.arange(layout.rows),
             "positions": positions,
             "slots": slots,
             "firsts": firsts,
             "stored": stored,
             "table_rows": table_rows,
             "logits_rows": batch.logits_rows,
+            "several": (single, of_step.several),
             "lists": lists.ravel(),
         }
         for name, values in arrays.items():
-            host[places[name]] = values
+            end = places[name].start + len(values)
+            host[places[name].start : end] = values
+            host[end : places[name].stop] = _PADDING.get(name, 0)
         if sources:
             host[places["sources"]][list(sources)] = list(sources.values())
         end = places["tasks"].start + tasks.size
@@ -183,12 +178,9 @@ class StepStaging:
     def view(self, batch: Batch) -> CudaBatch:
         """Return the last filled step on the device, and enqueue the gathering of its ids."""
         staged = self._words.here[self._first :]
-        arrays = {name: staged[place] for name, place in self._step_places(batch).items()}
+        arrays = {name: staged[place] for name, place in self._layout.places.items()}
         arrays["token_ids"] = self._words.here.index_select(0, arrays["sources"])
-        return CudaBatch(arrays, self._tables.here, batch, self._block_size)
-
-    def _step_places(self, batch: Batch) -> dict[str, slice]:
-        return _places(len(batch.token_ids), len(batch.extents), len(batch.logits_rows), self.tasks.lists)
+        return CudaBatch(arrays, self._tables.here, batch, self._layout, self._block_size)
 
     def _row_places(self, lengths: Array, stored: Array, table_rows: Array, firsts: Array) -> tuple[Array, Array]:
         """Return the position and the slot of each row."""
@@ -199,7 +191,7 @@ class StepStaging:
 
     def _send(self, end: int, units: Sequence[int], slot: int) -> int:
         """Send a step's words, with what changed in tables behind them; return the bytes."""
-        first, count = _aligned(end), len(units)
+        first, count = aligned(end), len(units)
         if not count:
             return self._words.send(end, slot).nbytes
         last = first + UNIT * count
@@ -209,28 +201,3 @@ class StepStaging:
         sent = self._words.send(last + 2 * count, slot)
         self._tables.write(sent[first:last].view(count, UNIT), sent[last:].view(count, 2))
         return sent.nbytes
-
-
-def _places(rows: int, sequences: int, logits: int, lists: int) -> dict[str, slice]:
-    """Return where a step's arrays are among its words, in the order of sending; equal steps are laid out alike."""
-    lengths = {
-        "token_ids": rows,
-        "sources": rows,
-        "positions": rows,
-        "slots": rows,
-        "firsts": sequences + 1,
-        "stored": sequences,
-        "table_rows": sequences,
-        "logits_rows": logits,
-        "lists": 2 * lists,
-    }
-    places, end = {}, 0
-    for name, length in lengths.items():
-        places[name] = slice(end, end + length)
-        end = _aligned(end + length)
-    return {**places, "tasks": slice(end, None)}
-
-
-def _aligned(words: int) -> int:
-    """Return the next multiple of 16 bytes."""
-    return -(-words // 4) * 4

@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from headrace_engine.backends.cpu.weights.choices import choose_storage
-from headrace_engine.backends.cuda.batch import CudaBatch, Sizes, StepStaging
+from headrace_engine.backends.cuda.batch import CudaBatch, StepStaging
 from headrace_engine.backends.cuda.decode_tasks import DecodeTasks
 from headrace_engine.backends.cuda.device.device import Device
 from headrace_engine.backends.cuda.device.errors import WEIGHTS, check_kernels, explain_out_of_memory
 from headrace_engine.backends.cuda.device.flash import FLASH, FlashPrefill, PromptAttention
 from headrace_engine.backends.cuda.device.paged import PagedMaker, PagedPrefill, why_not_paged
 from headrace_engine.backends.cuda.device.pool import KV_MODES, KvPool, bytes_a_block, kv_blocks
+from headrace_engine.backends.cuda.layout import Sizes
 from headrace_engine.backends.cuda.ops import CudaOps
 from headrace_engine.backends.cuda.plain import PlainOps, plain_ops, take_plain
 from headrace_engine.backends.cuda.readiness import check_plan, check_spec

@@ -1,10 +1,12 @@
-"""Runs a decoder on a CUDA device: steps of one token per sequence as captured graphs, all others op by op."""
+"""Runs a decoder on a CUDA device: steps of few rows as captured graphs, all others op by op."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 
 import torch
 
@@ -61,6 +63,7 @@ class CudaRunner(ModelRunner[CudaModel]):
         self._steps: StepRunner | None = None
         self._overlaps = True
         self._pool: KvPool | None = None
+        self._host_blocks: HostBlocks | None = None
 
     def load(self, progress: Progress) -> None:
         """See Runner.
@@ -77,12 +80,13 @@ class CudaRunner(ModelRunner[CudaModel]):
         self._model = load_model(self._plan, device, progress)
 
     def allocate(self, num_blocks: int, num_host_blocks: int = 0) -> None:
-        """See Runner. Also captures the steps of one token per sequence."""
+        """See Runner. Also captures the steps of few rows."""
         with explain_out_of_memory(self._loaded.device, POOL):
             self._pool = pool = self._loaded.pool(num_blocks)
             self._steps = StepRunner(self._loaded, pool, self._processors)
             self._steps.capture()
-        self._host = HostBlocks(self._loaded.device, pool, num_host_blocks) if num_host_blocks else None
+        self._host_blocks = HostBlocks(self._loaded.device, pool, num_host_blocks) if num_host_blocks else None
+        self._host = self._host_blocks
 
     def read_adapter(self, plan: AdapterPlan) -> Callable[[], None]:
         """See Runner."""
@@ -108,23 +112,33 @@ class CudaRunner(ModelRunner[CudaModel]):
             raise Internal("run() before allocate()")
         if not steps:
             return FinishedStep([])
+        self._settle(chain.from_iterable(step.blocks for step in steps))
         launched = self._steps.launch(steps)
         return launched if self._overlaps else FinishedStep(launched.wait())
 
     def close(self) -> None:
         """See Runner. Closing twice is allowed."""
-        self._steps = self._host = self._model = self._pool = None
+        if self._host_blocks is not None:
+            with suppress(RuntimeError):  # A device that has failed copies no more.
+                self._host_blocks.wait()
+        self._steps = self._host = self._host_blocks = self._model = self._pool = None
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
     def _copy_within(self, pairs: Sequence[tuple[int, int]]) -> None:
         """See ModelRunner. Enqueued on the device."""
         assert self._pool is not None, "blocks are copied after allocate()"
+        self._settle(chain.from_iterable(pairs))
         for source, target in pairs:
             self._pool.blocks[target].copy_(self._pool.blocks[source])
 
+    def _settle(self, blocks: Iterable[int]) -> None:
+        """Have what is enqueued from now on wait for copies from or to blocks."""
+        if self._host_blocks is not None:
+            self._host_blocks.settle(blocks)
+
     def _pool_budget(self) -> PoolBudget:
-        """See ModelRunner. Runs the largest step, and the largest captured one, to measure their memory."""
+        """See ModelRunner. Runs the largest step, and the largest captured ones, to measure their memory."""
         model = self._loaded
         block_bytes = model.block_bytes * model.spec.num_layers
         with explain_out_of_memory(model.device, LARGEST_STEP):
@@ -137,9 +151,11 @@ class CudaRunner(ModelRunner[CudaModel]):
     def _workspace(self, model: CudaModel) -> int:
         steps = StepRunner(model, model.pool(1))
         mixed = largest_step(self._plan, model.positions.length)
-        taken = [model.device.taken(partial(steps.run, each)) for each in (mixed, [mixed[-1]] * len(mixed))]
+        taken, decoded = (model.device.taken(partial(steps.run, each)) for each in (mixed, [mixed[-1]] * len(mixed)))
+        # One captured step runs at a time, so that all of them share the memory of the largest.
+        captured = max(decoded, model.device.taken(steps.compute_padding))
         if FLASH in model.plain:  # Flash attention runs only for prompts that begin, unlike the mixed step's.
             begun = [replace(mixed[0], start=0), *mixed[1:]]
-            taken[0] = max(taken[0], model.device.taken(partial(steps.run, begun)))
+            taken = max(taken, model.device.taken(partial(steps.run, begun)))
         paged = 0 if model.paged is None else model.paged.nbytes
-        return int(_SPARE * sum(taken)) + steps.staged_bytes + model.products.nbytes + paged
+        return int(_SPARE * (taken + captured)) + steps.staged_bytes + model.products.nbytes + paged

@@ -1,4 +1,4 @@
-"""Computes steps: those of one token per sequence replay a captured graph; all others are launched op by op."""
+"""Computes steps: those with few rows replay a captured graph; all others are launched op by op."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from headrace_engine.backends.cuda.batch import CudaBatch
-from headrace_engine.backends.cuda.device.graphs import DecodeGraphs
+from headrace_engine.backends.cuda.device.buckets import prompt_sizes
+from headrace_engine.backends.cuda.device.flash import FLASH
+from headrace_engine.backends.cuda.device.graphs import DecodeGraphs, PromptGraphs, empty_step
 from headrace_engine.backends.cuda.device.in_flight import DEPTH, InFlightDeviceStep
 from headrace_engine.backends.cuda.device.pool import KvPool
 from headrace_engine.backends.cuda.loading import CudaModel
@@ -49,6 +51,7 @@ class StepRunner:
             else DeviceSampler(model.device, model.sizes.sequences, model.spec.vocab_size)
         )
         self._graphs: DecodeGraphs | None = None
+        self._prompt_graphs: PromptGraphs | None = None
         self._slots: list[InFlightDeviceStep | None] = [None] * DEPTH
         self._slot = 0
         self._logits_rows: Sequence[int] = ()
@@ -68,7 +71,7 @@ class StepRunner:
         self._decoder.interrupt()
 
     def capture(self) -> None:
-        """Capture the steps of one token per sequence, if all ops allow it; other steps are launched op by op."""
+        """Capture steps of few rows, as far as all ops allow it; other steps are launched op by op."""
         if NOT_CAPTURED & self._model.plain:
             return
         model, largest = self._model, self._model.sizes.sequences
@@ -77,6 +80,21 @@ class StepRunner:
             self._graphs = DecodeGraphs(
                 model.device, largest, self._pool.spare_block, self._staging.fill, self._compute
             )
+            if model.paged is None and FLASH not in model.plain:  # Both plan attention of prompts on the host.
+                self._prompt_graphs = PromptGraphs(
+                    model.device,
+                    model.sizes.rows,
+                    self._pool.spare_block,
+                    self._staging.fill,
+                    self._decoder.last_states,
+                )
+
+    def compute_padding(self) -> None:
+        """Compute the largest of the captured steps with prompts op by op, to measure its memory."""
+        empty = empty_step(self._pool.spare_block)
+        with torch.inference_mode():
+            self._staging.fill(empty, padded=prompt_sizes(self._model.sizes.rows)[-1])
+            self._decoder.last_states(empty)
 
     def run(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
         """Compute all steps as one batch, and sample a token for each that has `sampling`."""
@@ -95,6 +113,9 @@ class StepRunner:
                 self._sampler.fill(sampled_rows, self._graphs.rows(len(steps)), self._slot)
                 self._graphs.run(batch.token_ids, batch.extents, fill)
                 self._logits_rows = range(len(steps))
+            elif self._prompt_graphs is not None and self._prompt_graphs.takes(batch) and not _adapted(batch):
+                sampled_rows = self._fill(steps)
+                self._sample(self._decoder.logits(self._prompt_graphs.run(batch, fill)))
             else:
                 sampled_rows = self._fill(steps)
                 fill(batch)
@@ -168,5 +189,9 @@ class StepRunner:
 
 
 def _is_captured(batch: Batch) -> bool:
-    """True if a step is one of those that are captured: one token a sequence, without adapters."""
-    return len(batch.extents) == len(batch.token_ids) and not any(extent.adapter for extent in batch.extents)
+    """True if a step is one of those that are captured as a whole: one token a sequence, without adapters."""
+    return len(batch.extents) == len(batch.token_ids) and not _adapted(batch)
+
+
+def _adapted(batch: Batch) -> bool:
+    return any(extent.adapter for extent in batch.extents)

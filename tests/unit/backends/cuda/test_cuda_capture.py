@@ -26,7 +26,9 @@ def test_other_threads_do_not_void_a_capture(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     device = object.__new__(CudaDevice)
     device.torch, device._pool = torch.device("cpu"), (0, 1)
+    vars(device)["_stream"] = "its own"
     assert device.capture(lambda: 5) == ("graph", 5)
     (arguments,) = asked
     assert arguments["capture_error_mode"] == "thread_local"
+    assert arguments["stream"] == "its own"
     assert arguments["pool"] == (0, 1)

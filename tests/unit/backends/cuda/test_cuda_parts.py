@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from headrace_engine.backends.cuda.device.buckets import bucket_of, bucket_sizes
+from headrace_engine.backends.cuda.device.buckets import bucket_of, bucket_sizes, prompt_sizes
 from headrace_engine.backends.cuda.device.cards import too_old
 from headrace_engine.backends.cuda.device.staging import Staging
 from headrace_engine.backends.cuda.weights.fused import side_by_side, spanning
@@ -33,6 +33,17 @@ def test_every_batch_has_a_bucket_and_wastes_little(largest: int) -> None:
         assert bucket is not None
         assert 0 <= bucket - rows < max(rows, 16)
     assert bucket_of(sizes, largest + 1) is None
+
+
+@given(st.integers(1, 2048))
+def test_steps_with_prompts_are_padded_by_few_rows(largest: int) -> None:
+    sizes = prompt_sizes(largest)
+    assert sizes == sorted(set(sizes))
+    assert sizes[-1] == min(largest, 512)
+    for rows in range(1, sizes[-1] + 1):
+        bucket = bucket_of(sizes, rows)
+        assert bucket is not None
+        assert 0 <= bucket - rows < 64
 
 
 def test_one_copy_moves_all_arrays_up_to_the_used_rows() -> None:

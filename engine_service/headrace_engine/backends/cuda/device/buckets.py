@@ -1,4 +1,4 @@
-"""Batch sizes for which steps are captured."""
+"""Sizes for which steps are captured."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from bisect import bisect_left
 
 _SMALL = (1, 2, 4)
 _STEP, _LONG_STEP, _LONG = 8, 16, 256
+_FEW_ROWS, _ROW_STEP, _MOST_ROWS = 32, 64, 512
 
 
 def bucket_sizes(largest: int) -> list[int]:
@@ -15,6 +16,15 @@ def bucket_sizes(largest: int) -> list[int]:
     """
     sizes = [*_SMALL, *range(_STEP, _LONG, _STEP), *range(_LONG, largest + _LONG_STEP, _LONG_STEP)]
     return [*(size for size in sizes if size < largest), largest]
+
+
+def prompt_sizes(largest: int) -> list[int]:
+    """Return the rows of the captured steps that hold prompts, ascending, of steps of up to `largest` rows.
+
+    A step of more than 512 rows computes for longer than it takes to launch its ops.
+    """
+    most = min(largest, _MOST_ROWS)
+    return [*(size for size in (_FEW_ROWS, *range(_ROW_STEP, most, _ROW_STEP)) if size < most), most]
 
 
 def bucket_of(sizes: list[int], rows: int) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from threading import Lock
 from typing import Protocol, TypeVar
 
 import torch
@@ -20,6 +21,9 @@ from headrace_engine.native import Native, load
 
 Result = TypeVar("Result")
 
+_CAPTURING = Lock()
+"""Held during captures, and while a thread waits for a whole device, which is an error during a capture."""
+
 
 class Graph(Protocol):
     """A captured step."""
@@ -30,15 +34,24 @@ class Graph(Protocol):
 
 
 class Mark(Protocol):
-    """A point in the device's queue of work."""
+    """A point in a queue of the device's work."""
 
     def wait(self) -> None:
         """Wait until the device has reached it."""
         ...
 
+    def follow(self) -> None:
+        """Have the device begin what is enqueued from now on once it has reached it."""
+        ...
+
+    @property
+    def passed(self) -> bool:
+        """True if the device has reached it."""
+        ...
+
 
 class Device(Protocol):
-    """A device of the backend. Work is done in the order in which it was enqueued.
+    """A device of the backend. Work is done in the order in which it was enqueued, but for that of `beside`.
 
     Attributes:
         name: used in messages and sizes.
@@ -99,6 +112,14 @@ class Device(Protocol):
         """Mark the end of the work enqueued so far."""
         ...
 
+    def beside(self, work: Callable[[], object]) -> Mark:
+        """Have what a call enqueues done behind what was enqueued before, but beside what is enqueued from now on.
+
+        Returns:
+            Its end. Calls are done in their order.
+        """
+        ...
+
     def capture(self, work: Callable[[], Result]) -> tuple[Graph, Result]:
         """Capture the work that a call enqueues. Call it once before, so that kernels are loaded and chosen."""
         ...
@@ -113,7 +134,9 @@ class Device(Protocol):
 
 
 class CudaDevice:
-    """A CUDA device. Work goes to torch's current stream.
+    """A CUDA device, with streams of its own, the first of which becomes torch's current one for the calling thread.
+
+    So models that threads of one process compute do not wait for each other.
 
     Args:
         index: number of the device.
@@ -133,6 +156,9 @@ class CudaDevice:
         # Memory of all graphs: they may share it because the device replays them one after the other.
         self._pool = torch.cuda.graph_pool_handle()
         torch.cuda.set_device(self.torch)
+        self._stream, self._second = torch.cuda.Stream(self.torch), torch.cuda.Stream(self.torch)
+        self._stream.wait_stream(torch.cuda.current_stream(self.torch))
+        torch.cuda.set_stream(self._stream)
 
     def launch(self, op: str, args: ctypes.Structure) -> None:
         """See Device."""
@@ -162,13 +188,22 @@ class CudaDevice:
         event.record(torch.cuda.current_stream(self.torch))
         return _EventMark(event)
 
+    def beside(self, work: Callable[[], object]) -> Mark:
+        """See Device."""
+        self._second.wait_stream(torch.cuda.current_stream(self.torch))
+        with torch.cuda.stream(self._second):
+            work()
+            return self.mark()
+
     def capture(self, work: Callable[[], Result]) -> tuple[Graph, Result]:
         """See Device."""
         graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize(self.torch)
-        # Threads of this process may compute other models: what they do meanwhile must not void the capture.
-        with torch.inference_mode(), torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            result = work()
+        with _CAPTURING:
+            torch.cuda.synchronize(self.torch)
+            # Threads of this process may compute other models: what they do meanwhile must not void the capture.
+            capture = torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local")
+            with torch.inference_mode(), capture:
+                result = work()
         return graph, result
 
     def memory(self) -> tuple[int, int]:
@@ -178,7 +213,8 @@ class CudaDevice:
 
     def taken(self, work: Callable[[], object]) -> int:
         """See Device."""
-        taken = measured_bytes(self.torch, work)
+        with _CAPTURING:
+            taken = measured_bytes(self.torch, work)
         torch.cuda.empty_cache()
         return taken
 
@@ -189,3 +225,11 @@ class _EventMark:
 
     def wait(self) -> None:
         self._event.synchronize()
+
+    def follow(self) -> None:
+        torch.cuda.current_stream().wait_event(self._event)
+
+    @property
+    def passed(self) -> bool:
+        passed: bool = self._event.query()
+        return passed

@@ -15,9 +15,22 @@ FP8_CAPABILITY = (8, 9)
 """Minimum compute capability for products of e4m3."""
 
 
-def takes_quantized_rows(info: TensorInfo) -> bool:
-    """Return True for projections of a layer. Vocabulary tables take numbers: few rows, each decides a token."""
+def takes_quantized_rows(info: TensorInfo, codes: RowCodes) -> bool:
+    """Return True for projections of layers; with FP8, for a head of its own too, if its shape and storage allow that.
+
+    Embeddings are looked up, and not multiplied. With INT8, vocabulary tables are codes of another kind.
+    """
+    if info.name == "head":
+        return codes is RowCodes.FP8 and _suits(info) and block_type(info.stored) is None
+    return _is_projection(info)
+
+
+def _is_projection(info: TensorInfo) -> bool:
     return info.name.startswith("layers.") and len(info.shape) == 2
+
+
+def _suits(info: TensorInfo) -> bool:
+    return not any(extent % MULTIPLE for extent in info.shape)
 
 
 def choose_row_codes(plan: CorePlan, files: ModelFiles, device: Device) -> RowCodes | None:
@@ -52,7 +65,7 @@ def _of_fp8(plan: CorePlan, files: ModelFiles, device: Device) -> str:
         return f"needs a card of compute capability {needs}, {device.name} has {has}: use INT8"
     if plan.weight_quant is not WeightQuant.NONE:
         return f"quantizes the weights itself, but weight_quant is {plan.weight_quant}: set it to NONE"
-    matrices = [info.stored for info in files.tensors.values() if takes_quantized_rows(info)]
+    matrices = [info.stored for info in files.tensors.values() if _is_projection(info)]
     blocks = sorted({stored.storage for stored in matrices if block_type(stored) is not None})
     if blocks:
         found = ", ".join(blocks)
@@ -62,7 +75,7 @@ def _of_fp8(plan: CorePlan, files: ModelFiles, device: Device) -> str:
 
 def _of_shapes(files: ModelFiles) -> str:
     for info in files.tensors.values():
-        if takes_quantized_rows(info) and any(extent % MULTIPLE for extent in info.shape):
+        if _is_projection(info) and not _suits(info):
             shape = " × ".join(map(str, info.shape))
             return f"takes matrices whose outputs and inputs are multiples of {MULTIPLE}; {info.name} is {shape}"
     return ""

@@ -69,7 +69,7 @@ class DeviceContents:
     def fill(self, name: str, data: memoryview) -> None:
         """See Contents."""
         host = torch.from_numpy(np.frombuffer(data, dtype=np.uint8).copy())
-        weight = self._weight(self._described[name], host.to(self._device.torch))
+        weight = self._weight(self._described[name], host)
         for each in name.split(_BETWEEN):
             self.weights[each] = weight
 
@@ -79,12 +79,13 @@ class DeviceContents:
         self._described.clear()
 
     def _weight(self, described: Mapping[str, Any], data: Tensor) -> QuantizedWeight | RowQuantizedWeight:
-        sizes = described["sizes"]
+        """Copy a weight from the host; that is all, since the stream of this thread is not that of the model."""
+        sizes, device = described["sizes"], self._device.torch
         if "matrix" in described:
-            return QuantizedWeight(self._packed(described), data, sizes)
+            return QuantizedWeight(self._packed(described), data.to(device), sizes)
         count = sum(sizes) * described["inputs"]
-        codes = data[:count].view(torch.int8).view(-1, described["inputs"])
-        return RowQuantizedWeight(codes, data[count:].clone().view(torch.float32), sizes)
+        codes, scales = data[:count].view(torch.int8).view(-1, described["inputs"]), data[count:].clone()
+        return RowQuantizedWeight(codes.to(device), scales.view(torch.float32).to(device), sizes)
 
     def _packed(self, described: Mapping[str, Any]) -> QuantizedMatrix:
         return QuantizedMatrix(self._device.native, matrix_of(described["matrix"]), Dtype.BFLOAT16)

@@ -169,7 +169,7 @@ class Packer:
 
     def _of_rows(self, info: TensorInfo) -> RowCodes | None:
         """Return the code type of a tensor with a scale per output; None: it is not stored so."""
-        return self._rows if takes_quantized_rows(info) else None
+        return self._rows if self._rows is not None and takes_quantized_rows(info, self._rows) else None
 
     def _matrix(self, info: TensorInfo) -> Matrix | None:
         """Return the storage of a quantized tensor, or its upper bound; None: it is stored as numbers."""
