@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from functools import partial
 
 from headrace_proto.pure.faults import is_fault
 
@@ -18,7 +19,7 @@ _IDLE_WAIT = 0.005
 
 def load_adapter(runner: Runner, adapter: AdapterPlan) -> str:
     """Read and load an adapter; return why it could not be loaded, or ""."""
-    return _why_not(lambda: runner.read_adapter(adapter)())
+    return why_not(lambda: runner.read_adapter(adapter)())
 
 
 class AdapterReads:
@@ -32,11 +33,12 @@ class AdapterReads:
     def __len__(self) -> int:
         return len(self._pending)
 
-    def begin(self, adapter: AdapterPlan) -> None:
-        """Start to read an adapter's files."""
+    def begin(self, adapter: AdapterPlan) -> Future[Callable[[], None]]:
+        """Start to read an adapter's files; return what is done when they are read."""
         read: Future[Callable[[], None]] = Future()
         self._pending[adapter.number] = read
         threading.Thread(target=self._read, args=(adapter, read), name="adapter", daemon=True).start()
+        return read
 
     def ready(self, *, block: bool) -> Iterator[tuple[int, Callable[[], str]]]:
         """Yield the number of each adapter that was read, and what loads it and returns why it could not, or "".
@@ -49,7 +51,15 @@ class AdapterReads:
         for number, read in list(self._pending.items()):
             if read.done():
                 del self._pending[number]
-                yield number, lambda read=read: _why_not(lambda: read.result()())  # type: ignore[misc]
+                yield number, partial(_loaded, read)
+
+    def load(self, number: int) -> str:
+        """Load an adapter that was read; return why it could not be loaded, or ""."""
+        return _loaded(self._pending.pop(number))
+
+    def drop(self, number: int) -> None:
+        """Forget an adapter that was read."""
+        self._pending.pop(number, None)
 
     def _read(self, adapter: AdapterPlan, read: Future[Callable[[], None]]) -> None:
         try:
@@ -58,7 +68,12 @@ class AdapterReads:
             read.set_exception(error)
 
 
-def _why_not(load: Callable[[], None]) -> str:
+def _loaded(read: Future[Callable[[], None]]) -> str:
+    return why_not(lambda: read.result()())
+
+
+def why_not(load: Callable[[], object]) -> str:
+    """Call what reads or loads an adapter; return why that failed, or ""."""
     try:
         load()
     except HeadraceError as error:

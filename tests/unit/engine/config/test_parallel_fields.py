@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_engine.config import Adapter, ComputeUnit, RuntimeConfig, Speculation, TensorParallelMode
+from headrace_engine.config import ComputeUnit, RuntimeConfig, Speculation, TensorParallelMode
 from headrace_engine.engine.config.parallel_fields import check_shares
 from headrace_engine.engine.config.runtime import check_config
 from headrace_engine.errors import InvalidArgument
@@ -23,11 +23,6 @@ def refusal(backend: str = "torch", **fields: Any) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("fields", "reason", "text"),
     [
-        (
-            {"adapters": (Adapter("a", "p"),)},
-            "NOT_SUPPORTED",
-            "config.tensor_parallel = 2, and there is room for 1 adapters, which ranks do not share yet; allowed: 1",
-        ),
         (
             {"speculation": Speculation.DRAFT, "draft_model": "d"},
             "NOT_SUPPORTED",
@@ -63,12 +58,6 @@ def test_a_mode_needs_ranks() -> None:
 def test_cuda_has_no_ranks() -> None:
     text = "tensor_parallel = 2 is not supported by the cuda backend; allowed: 1"
     assert refusal("cuda", tensor_parallel=2) == ("NOT_SUPPORTED", text)
-
-
-def test_ranks_of_the_cpu_backend_are_exact() -> None:
-    text = "tensor_parallel_mode = REDUCED is not supported by the cpu backend; allowed: EXACT"
-    fields = {"tensor_parallel": 2, "tensor_parallel_mode": TensorParallelMode.REDUCED}
-    assert refusal("cpu", **fields) == ("NOT_SUPPORTED", text)
 
 
 def test_ranks_must_divide_the_kv_heads(tmp_path: Path) -> None:

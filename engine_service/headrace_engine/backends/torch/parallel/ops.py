@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from headrace_engine.backends.torch import experts as mixture
+from headrace_engine.backends.torch.adapters import TorchAdapters
 from headrace_engine.backends.torch.batch import TorchBatch
 from headrace_engine.backends.torch.kv_pool import KvPool
 from headrace_engine.backends.torch.linear import linear
 from headrace_engine.backends.torch.ops import TorchOps, head_normed
 from headrace_engine.backends.torch.parallel.group import Group
-from headrace_engine.backends.torch.parallel.share import InputPart, OutputPart, Weight
+from headrace_engine.backends.torch.parallel.share import InputPart, OutputPart, Share, Weight
 from headrace_engine.backends.torch.rope import Positions
 from headrace_engine.models.decoder import Decoder
 from headrace_engine.models.experts import Expert, Shared
@@ -31,13 +32,25 @@ class RankOps(TorchOps):
         spec: the whole decoder.
         pool: keys and values of the rank's heads.
         group: all ranks.
+        share: what this one holds.
+        adapters: its share of their factors; None: rows have none.
     """
 
     def __init__(
-        self, spec: DecoderSpec, positions: Positions, pool: KvPool, device: torch.device, group: Group
+        self,
+        spec: DecoderSpec,
+        positions: Positions,
+        pool: KvPool,
+        device: torch.device,
+        group: Group,
+        share: Share,
+        adapters: TorchAdapters | None,
     ) -> None:
-        super().__init__(spec, positions, pool, device)
+        super().__init__(spec, positions, pool, device, adapters)
         self._group = group
+        self._share = share
+        # What the last product gathered, for the adapters that change it: the part, and whole rows.
+        self._gathered: tuple[Tensor, Tensor] | None = None
 
     def whole(self, x: Tensor, width: int) -> Tensor:
         """Return rows of this width, of which x may be the rank's part."""
@@ -67,12 +80,24 @@ class RankOps(TorchOps):
             total = self._group.add(linear(x, weight.weight))
             return total if bias is None else total + bias
         if isinstance(weight, OutputPart):
-            return _part(self.whole(x, weight.weight.shape[1]), weight, bias)
+            whole = self.whole(x, weight.weight.shape[1])
+            self._gathered = None if whole is x or self._adapters is None else (x, whole)
+            return _part(whole, weight, bias)
         return linear(self.whole(x, weight.shape[1]), weight, bias)
 
     def linears(self, x: Tensor, projections: Sequence[tuple[Weight, Tensor | None]]) -> list[Tensor]:
         """See Ops. One after the other."""
         return [self.linear(x, weight, bias) for weight, bias in projections]
+
+    def adapted(self, x: Tensor, outs: Sequence[Tensor], names: Sequence[str], batch: TorchBatch) -> Sequence[Tensor]:
+        """See Ops."""
+        gathered, self._gathered = self._gathered, None
+        if self._adapters is None or not batch.adapters:
+            return outs
+        if self._share.is_added(names[0]):
+            return self._adapters.add(x, outs, names, batch.adapters, self._group.add)
+        rows = x if gathered is None else gathered[1]
+        return self._adapters.add(rows, outs, names, batch.adapters)
 
     def append_kv(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, batch: TorchBatch, norms: tuple[Tensor, Tensor] | None
@@ -89,10 +114,7 @@ class RankOps(TorchOps):
         """See Ops. The router is not cut, so that all ranks choose alike."""
         assert self._spec.experts is not None
         out = mixture.routed(x, scores, experts, self._spec.experts, self.gated, self.linear)
-        if shared is None:
-            return out
-        added = mixture.shared_part(shared)
-        return out + added if out.shape == added.shape else self.whole(out, x.shape[1]) + added
+        return out if shared is None else out + mixture.shared_part(shared)
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         """See Ops."""
@@ -115,8 +137,8 @@ def _part(x: Tensor, weight: OutputPart, bias: Tensor | None) -> Tensor:
 class RankDecoder(Decoder[Tensor, TorchBatch]):
     """A decoder whose weights are a rank's share. Hidden states and logits that it returns are whole."""
 
-    def __init__(self, spec: DecoderSpec, ops: RankOps, weights: Mapping[str, Weight]) -> None:
-        super().__init__(spec, ops, weights)  # type: ignore[arg-type]
+    def __init__(self, spec: DecoderSpec, ops: RankOps, weights: Mapping[str, Weight], *, adapts: bool) -> None:
+        super().__init__(spec, ops, weights, adapts=adapts)  # type: ignore[arg-type]
         self._whole = ops.whole
 
     def logits(self, states: Tensor) -> Tensor:
