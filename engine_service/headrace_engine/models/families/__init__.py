@@ -22,18 +22,19 @@ from headrace_engine.models.families.qwen3 import QWEN3
 from headrace_engine.models.families.qwen_moe import QWEN_MOE
 from headrace_engine.models.families.text_parts import (
     GEMMA_VISION,
-    LLAMA_VISION,
+    LLAVA,
     MLLAMA_TEXT,
     PHI3_VISION,
     QWEN_MOE_VISION,
+    QWEN_VISION,
 )
 
 __all__ = ["ARCHITECTURES", "GGUF_ARCHITECTURES", "family_of", "family_of_gguf"]
 
 _FAMILIES = (
     CHATGLM, COMMAND_R, ERNIE, EXAONE, FALCON, GEMMA, GEMMA1, GLM, GPT_OSS, GRANITE, GRANITE4, GRANITE_MOE, INTERNLM2,
-    LLAMA, MINICPM, MISTRAL, MIXTRAL, NEOX, OLMO, OLMOE, PHI, PHI3, QWEN2, QWEN3, QWEN_MOE, SEED_OSS, STABLELM,
-    STARCODER2, GEMMA_VISION, LLAMA_VISION, MLLAMA_TEXT, PHI3_VISION, QWEN_MOE_VISION,
+    LLAMA, MINICPM, MISTRAL, MIXTRAL, NEOX, OLMO, OLMOE, PHI, PHI3, QWEN2, QWEN3, QWEN_MOE, SEED_OSS,
+    STABLELM, STARCODER2, GEMMA_VISION, LLAVA, MLLAMA_TEXT, PHI3_VISION, QWEN_MOE_VISION, QWEN_VISION,
 )  # fmt: skip
 
 ARCHITECTURES: Mapping[str, Family] = {name: family for family in _FAMILIES for name in family.from_config}

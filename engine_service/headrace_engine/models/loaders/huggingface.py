@@ -12,6 +12,7 @@ from headrace_engine.config import ModelFormat
 from headrace_engine.errors import BadModel
 from headrace_engine.models.config_fields import ConfigFields
 from headrace_engine.models.families import family_of
+from headrace_engine.models.families.family import Family
 from headrace_engine.models.files import ModelFiles, StoredTensor, TensorInfo
 from headrace_engine.models.layout import bind, name_some
 from headrace_engine.models.loaders.chat_template import read_chat_templates
@@ -71,7 +72,8 @@ def open_checkpoint(
     spec = family.from_config[architecture](config)
     if family.note:
         warnings.append(f"{CONFIG}: {architecture} {family.note}")
-    stored = Replaced(dict(checkpoint.tensors)) if rewritten else replace_quantized(config, checkpoint.tensors)
+    tensors = _decoder_tensors(family, checkpoint.tensors)
+    stored = Replaced(tensors) if rewritten else replace_quantized(config, tensors)
     bound = _bind(spec, stored, [name for name, _, _ in checkpoint.headers], storages)
     generation = _generation(directory)
     sources = (ConfigFields(generation, _GENERATION), _naming(config, "eos_token_id"))
@@ -91,6 +93,20 @@ def open_checkpoint(
         bos_id=one_id(_naming(config, "bos_token_id"), "bos_token_id", spec.vocab_size),
         tool_template=tool_template,
     )
+
+
+def _decoder_tensors(family: Family, tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
+    """Return the tensors without those of other parts.
+
+    Raises:
+        BadModel: another part's copy of a tensor differs from it.
+    """
+    found = {name: tensor for name, tensor in tensors.items() if not name.startswith(family.others)}
+    for name, own in family.copies.items():
+        copy = found.pop(name, None)
+        if copy is not None and not same_bytes(copy, found.setdefault(own, replace(copy, name=own))):
+            raise copy.error(f"differs from {own}, which is the same tensor of this model")
+    return found
 
 
 def read_architecture(config: ConfigFields) -> tuple[str, list[str]]:
