@@ -78,6 +78,17 @@ def test_head_dim_may_differ_from_hidden_size_by_heads() -> None:
 
 
 @pytest.mark.parametrize(
+    ("architecture", "default"),
+    [("SeedOssForCausalLM", 128), ("Ernie4_5ForCausalLM", 128), ("GptOssForCausalLM", 64), ("CwmForCausalLM", 128)],
+)
+def test_a_head_dim_that_is_null_is_not_one_that_is_absent(architecture: str, default: int) -> None:
+    yarn = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096}
+    more = {"rope_scaling": yarn, "num_local_experts": 4, "num_experts_per_tok": 2}
+    assert read(architecture, head_dim=None, **more).head_dim == 16
+    assert read(architecture, **more).head_dim == default
+
+
+@pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"hidden_size": ...}, ["hidden_size is absent"]),
