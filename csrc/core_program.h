@@ -312,7 +312,8 @@ typedef struct CoreExpert {
 
 /* out = the sum of the outputs of each row's experts times their weights, plus what is shared. A row's experts are the
  * `used` ones with its highest scores, of equal ones the first; their weights are softmax over all scores, or over
- * those of its experts. An expert's output is down * (activation(gate * x) * up * x), each product with its bias.
+ * those of its experts. With a mixer_threshold, the weight of each, of score m, is softmax over m and those scores s of
+ * experts not chosen before it of which (m - s) / max(|s|, m) is at most the threshold. An expert's output is down * (activation(gate * x) * up * x), each product with its bias.
  * Weights of an expert that no row of the step uses are not read. */
 typedef struct CoreExperts {
   const CoreExpert* experts; /* [count]; must outlive the program. The same storage for each: shapes, formats, groups */
@@ -326,6 +327,7 @@ typedef struct CoreExperts {
   int32_t normalised;  /* 1: weights are softmax over a row's experts; 0: over all */
   int32_t activation;  /* CoreGate */
   int32_t activations; /* CoreActivations */
+  float mixer_threshold; /* 0: none */
 } CoreExperts;
 
 /* out = the logits rows of x (CoreBatch.wanted). */

@@ -146,6 +146,7 @@ class ProgramOps:
         used: int,
         *,
         normalised: bool,
+        mixer_threshold: float = 0.0,
         activation: Gate = Gate.SILU,
         activations: Activations = Activations.FULL,
         shared: Value = NO_VALUE,
@@ -157,12 +158,13 @@ class ProgramOps:
             experts: their weights.
             scores: by which `used` experts are chosen for a row.
             normalised: whether the weights of a row's experts are softmax over these, or over all.
+            mixer_threshold: SparseMixer's, which then gives the weights; 0: none.
             shared: added, times the sigmoid of `score` if there is one.
         """
         structs = (abi.Expert * len(experts))(*(expert_struct(expert) for expert in experts))
         op = abi.Experts(
             ctypes.addressof(structs), x, scores, shared, score, out, len(experts), used, normalised, activation,
-            activations,
+            activations, mixer_threshold,
         )  # fmt: skip
         self._record("experts", op, (structs, experts))
 

@@ -51,22 +51,30 @@ def program(
     normalised: bool,
     rows: int = 0,
     gate: Gate = Gate.SILU,
+    mixer_threshold: float = 0.0,
 ) -> OneProgram:
     hidden = inputs["x"].shape[1]
 
     def record(made: Program, v: Values) -> None:
         more = {name: v[name] for name in ("shared", "score") if name in v}
-        made.experts(experts, v["x"], v["scores"], v["out"], used, normalised=normalised, activation=gate, **more)
+        chosen = {"normalised": normalised, "mixer_threshold": mixer_threshold, "activation": gate}
+        made.experts(experts, v["x"], v["scores"], v["out"], used, **chosen, **more)
 
     return OneProgram(cpu, inputs, {"out": hidden}, record, max_tokens=rows)
 
 
 def expected(inputs: dict[str, Any], exact: Sequence[Any], used: int, normalised: bool) -> Exact:
-    x, scores = (inputs[name].astype(np.float64) for name in ("x", "scores"))
+    scores = inputs["scores"].astype(np.float64)
     chosen = np.argsort(-scores, axis=1, kind="stable")[:, :used]
     weights = np.exp(scores - scores.max(1, keepdims=True))
     picked = np.take_along_axis(weights, chosen, 1)
     picked /= (picked if normalised else weights).sum(1, keepdims=True)
+    return mixed(inputs, exact, chosen, picked)
+
+
+def mixed(inputs: dict[str, Any], exact: Sequence[Any], chosen: Exact, picked: Exact) -> Exact:
+    """The sums of the outputs of chosen experts by their weights, and what is shared."""
+    x = inputs["x"].astype(np.float64)
     out = np.zeros_like(x)
     for row, (numbers, factors) in enumerate(zip(chosen, picked, strict=True)):
         for number, factor in zip(numbers, factors, strict=True):
@@ -103,6 +111,27 @@ def test_any_counts_and_sizes(cpu: Cpu, data: st.DataObject, normalised: bool, s
     experts, inputs = mixture(rng, cpu, "float32", count, hidden, width), random_inputs(rng, rows, hidden, count)
     got = program(cpu, inputs, experts.packed, used, normalised).run()["out"]
     wanted = expected(inputs, experts.exact, used, normalised)
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("rows", [1, 5, 40])
+@pytest.mark.parametrize("threshold", [0.02, 0.8, 3.0])
+def test_weights_of_sparse_mixer(cpu: Cpu, rng: np.random.Generator, rows: int, threshold: float) -> None:
+    """Each is softmax over the scores of experts not before it that are near its own."""
+    count, used = 7, 3
+    experts, inputs = mixture(rng, cpu, "float32", count, 32, 40), random_inputs(rng, rows, 32, count)
+    inputs["scores"] += 1.0
+    chosen = np.argsort(-inputs["scores"], axis=1, kind="stable")[:, :used]
+    picked = np.zeros(chosen.shape)
+    for row, scores in enumerate(inputs["scores"].astype(np.float64)):
+        left = set(range(count))
+        for place, number in enumerate(chosen[row]):
+            top = scores[number]
+            near = [each for each in left if (top - scores[each]) / max(abs(scores[each]), top) <= threshold]
+            picked[row, place] = 1 / sum(np.exp(scores[each] - top) for each in near)
+            left.remove(number)
+    got = program(cpu, inputs, experts.packed, used, False, mixer_threshold=threshold).run()["out"]
+    wanted = mixed(inputs, experts.exact, chosen, picked)
     np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
 
 

@@ -120,6 +120,10 @@ def draw(model: Any, seed: int) -> None:
 _SLIDING, _FULL = "sliding_attention", "full_attention"
 _YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 32}
 _LONG = {"short_factor": [1.0 + place / 9 for place in range(6)], "long_factor": [3.0 + place for place in range(6)]}
+_MSCALE = {
+    "rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 512, "short_mscale": 1.2,
+    "long_mscale": 1.2, "short_factor": [1.0 + place / 9 for place in range(8)], "long_factor": [4.0] * 8,
+}  # fmt: skip
 _QUARTER = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.25}
 _EXPERTS = {"num_experts": 8, "num_experts_per_tok": 3}
 _MULTIPLIERS = {
@@ -186,6 +190,17 @@ FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "qwen3 moe": ("Qwen3Moe", {"head_dim": 24, "moe_intermediate_size": 40, "norm_topk_prob": True, **_EXPERTS}),
     "mixtral": ("Mixtral", {"num_local_experts": 4, "sliding_window": 20}),
     "olmoe": ("Olmoe", {**_EXPERTS}),
+    "phimoe": ("Phimoe", {"num_local_experts": 5, "router_jitter_noise": 0.4}),
+    "phimoe biases": (
+        "Phimoe",
+        {
+            "num_local_experts": 6,
+            "attention_bias": True,
+            "lm_head_bias": True,
+            "sliding_window": 20,
+            "rope_parameters": _MSCALE,
+        },
+    ),
     "granite moe": ("GraniteMoe", {**_MULTIPLIERS, "num_local_experts": 6, "num_experts_per_tok": 2}),
     "granite moe shared": (
         "GraniteMoeShared",

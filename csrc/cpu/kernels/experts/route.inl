@@ -92,11 +92,29 @@ int32_t next_best(const float* scores, int32_t count, int32_t last) {
   return best;
 }
 
+// Return the weight of the i-th expert of a row; see CoreExperts.mixer_threshold.
+float mixer_weight(const CoreExperts& op, const float* scores, const int32_t* chosen, int32_t i) {
+  const float most = scores[chosen[i]];
+  float sum = 0;
+  for (int32_t expert = 0; expert < op.count; expert++) {
+    bool before = false;
+    for (int32_t j = 0; j < i; j++) before |= chosen[j] == expert;
+    const float size = __builtin_fabsf(scores[expert]), factor = size > most ? size : most;
+    const bool far = (most - scores[expert]) / factor > op.mixer_threshold;
+    if (!before && !far) sum += __builtin_expf(scores[expert] - most);
+  }
+  return 1 / sum;
+}
+
 // Choose the experts of a row, and their weights. Of scores that are no numbers, any experts.
 void route_row(const CoreExperts& op, const float* scores, int32_t* chosen, float* weights) {
   for (int32_t i = 0; i < op.used; i++) {
     const int32_t best = next_best(scores, op.count, i == 0 ? -1 : chosen[i - 1]);
     chosen[i] = best < 0 ? i : best;
+  }
+  if (op.mixer_threshold > 0) {
+    for (int32_t i = 0; i < op.used; i++) weights[i] = mixer_weight(op, scores, chosen, i);
+    return;
   }
   const float most = scores[chosen[0]];
   float sum = 0;

@@ -96,6 +96,7 @@ class RecordedProducts:
                 offsets[out],
                 spec.used,
                 normalised=spec.normalised,
+                mixer_threshold=spec.mixer_threshold,
                 activation=Gate[self._spec.gate],
                 activations=self._activations,
                 shared=NO_VALUE if added is None else offsets[added],

@@ -16,9 +16,22 @@ def route(scores: Tensor, spec: ExpertsSpec) -> tuple[Tensor, Tensor]:
     """Return the experts of each row, highest score first, and their weights in float32, [rows, used] each."""
     scores = scores.float()
     chosen = scores.sort(dim=1, descending=True, stable=True).indices[:, : spec.used]
+    if spec.mixer_threshold:
+        return chosen, _mixer_weights(scores, chosen, spec.mixer_threshold)
     if spec.normalised:
         return chosen, scores.gather(1, chosen).softmax(1)
     return chosen, scores.softmax(1).gather(1, chosen)
+
+
+def _mixer_weights(scores: Tensor, chosen: Tensor, threshold: float) -> Tensor:
+    """Return the weights of chosen experts as SparseMixer has them; see ExpertsSpec."""
+    left, weights = scores, []
+    for expert in chosen.unsqueeze(2).unbind(1):
+        most = scores.gather(1, expert)
+        far = (most - scores) / scores.abs().maximum(most) > threshold
+        weights.append(left.masked_fill(far, -torch.inf).softmax(1).gather(1, expert))
+        left = left.scatter(1, expert, -torch.inf)
+    return torch.cat(weights, 1)
 
 
 def routed(

@@ -13,7 +13,7 @@ from headrace_engine.models.families.granite import GRANITE, GRANITE4, GRANITE_M
 from headrace_engine.models.families.layer_norm import COMMAND_R, PHI, STABLELM, STARCODER2
 from headrace_engine.models.families.llama import ERNIE, EXAONE, INTERNLM2, LLAMA, SEED_OSS
 from headrace_engine.models.families.mistral import MISTRAL
-from headrace_engine.models.families.mixtral import MIXTRAL, OLMOE
+from headrace_engine.models.families.mixtral import MIXTRAL, OLMOE, PHIMOE
 from headrace_engine.models.families.neox import FALCON, NEOX
 from headrace_engine.models.families.olmo import OLMO
 from headrace_engine.models.families.phi3 import PHI3
@@ -33,7 +33,7 @@ __all__ = ["ARCHITECTURES", "GGUF_ARCHITECTURES", "family_of", "family_of_gguf"]
 
 _FAMILIES = (
     CHATGLM, COMMAND_R, ERNIE, EXAONE, FALCON, GEMMA, GEMMA1, GLM, GPT_OSS, GRANITE, GRANITE4, GRANITE_MOE, INTERNLM2,
-    LLAMA, MINICPM, MISTRAL, MIXTRAL, NEOX, OLMO, OLMOE, PHI, PHI3, QWEN2, QWEN3, QWEN_MOE, SEED_OSS,
+    LLAMA, MINICPM, MISTRAL, MIXTRAL, NEOX, OLMO, OLMOE, PHI, PHI3, PHIMOE, QWEN2, QWEN3, QWEN_MOE, SEED_OSS,
     STABLELM, STARCODER2, GEMMA_VISION, LLAVA, MLLAMA_TEXT, PHI3_VISION, QWEN_MOE_VISION, QWEN_VISION,
 )  # fmt: skip
 

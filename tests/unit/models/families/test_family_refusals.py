@@ -9,6 +9,8 @@ from unit.models.test_families import refusal
 
 _MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
 _YARN = {"rope_scaling": {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096}}
+_PHIMOE = {"num_local_experts": 4, "num_experts_per_tok": 2}
+_LONG = {"type": "longrope", "short_factor": [1.0] * 8, "long_factor": [1.0] * 8, "short_mscale": 1.2}
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("Gemma2ForCausalLM", {"use_bidirectional_attention": True}, "use_bidirectional_attention = True"),
     ("Gemma3ForCausalLM", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping = 50.0"),
@@ -32,6 +34,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("Exaone4ForCausalLM", {"sliding_window": 8, "sliding_window_pattern": None}, "sliding_window_pattern is absent"),
     ("Exaone4ForCausalLM", {"mlp_bias": True}, "mlp_bias = True is not supported"),
     ("OlmoeForCausalLM", {"clip_qkv": 8.0}, "clip_qkv = 8.0"),
+    ("PhiMoEForCausalLM", {**_PHIMOE, "num_experts_per_tok": 3}, "num_experts_per_tok = 3 is not supported"),
+    ("PhiMoEForCausalLM", {**_PHIMOE, "rope_scaling": {"type": "linear", "factor": 2.0}}, "type = 'linear' is not"),
+    ("PhiMoEForCausalLM", {**_PHIMOE, "rope_scaling": _LONG}, "rope_scaling.long_mscale is absent"),
+    ("PhiMoEForCausalLM", {**_PHIMOE, "rope_scaling": {**_LONG, "long_mscale": 1.3}}, "long_mscale = 1.3 must equal"),
+    ("PhiMoEForCausalLM", {**_PHIMOE, "router_jitter_noise": 0}, "router_jitter_noise = 0 must be above 0"),
     ("Qwen2MoeForCausalLM", {**_MOE, "shared_expert_intermediate_size": 0}, "shared_expert_intermediate_size = 0"),
     ("Qwen3MoeForCausalLM", {**_MOE, "mlp_only_layers": [9]}, "mlp_only_layers = [9] must list layers from 0 to"),
     ("Qwen3MoeForCausalLM", {**_MOE, "decoder_sparse_step": 9}, "decoder_sparse_step = 9 leaves no layer"),
