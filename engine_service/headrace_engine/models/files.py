@@ -4,7 +4,8 @@ Canonical names are `embed`, `final_norm`, `head` (absent where the head is tied
 `input_norm`, `q`, `k`, `v`, `o`, `post_norm`, `gate`, `up`, `down`; a bias has the name of its matrix and `_bias`. Some
 have norms of queries and keys, `q_norm` and `k_norm`, or of what attention and MLP add, `attention_out_norm` and
 `mlp_out_norm`. Layers with experts have `router`, and for expert e `experts.{e}.` with `gate`, `up`, `down` instead of
-those three; an expert of all tokens is `shared_gate`, `shared_up` and `shared_down`, and its score `shared_score`.
+those three; an expert of all tokens is `shared_gate`, `shared_up` and `shared_down`, and its score `shared_score`;
+`router_correction` is added to the scores by which experts are chosen.
 """
 
 from __future__ import annotations

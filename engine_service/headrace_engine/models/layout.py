@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -27,6 +28,7 @@ HF_NAMES: Mapping[str, str] = {
     "k_norm": "model.layers.{i}.self_attn.k_norm.weight",
     "sinks": "model.layers.{i}.self_attn.sinks",
     "router": "model.layers.{i}.mlp.gate.weight",
+    "router_correction": "model.layers.{i}.mlp.gate.e_score_correction_bias",
     "experts.gate": "model.layers.{i}.mlp.experts.{e}.gate_proj.weight",
     "experts.up": "model.layers.{i}.mlp.experts.{e}.up_proj.weight",
     "experts.down": "model.layers.{i}.mlp.experts.{e}.down_proj.weight",
@@ -52,6 +54,7 @@ GGUF_NAMES: Mapping[str, str] = {
     "mlp_out_norm": "blk.{i}.post_ffw_norm.weight",
     "sinks": "blk.{i}.attn_sinks.weight",
     "router": "blk.{i}.ffn_gate_inp.weight",
+    "router_correction": "blk.{i}.exp_probs_b.bias",
     "experts.gate": "blk.{i}.ffn_gate_exps.weight",
     "experts.up": "blk.{i}.ffn_up_exps.weight",
     "experts.down": "blk.{i}.ffn_down_exps.weight",
@@ -78,6 +81,10 @@ class FileLayout:
     interleaved: bool = False
     norm_shift: float = 0.0
 
+
+_LAYER = re.compile(r"(?:model\.layers|blk)\.(\d{1,4})\.")
+_PREDICTS = "eh_proj.weight"
+"""End of the name of the matrix that only layers which predict further ids have."""
 
 HF_LAYOUT, GGUF_LAYOUT = FileLayout(HF_NAMES), FileLayout(GGUF_NAMES)
 """Of Llama-like models."""
@@ -178,3 +185,10 @@ def name_some(names: Iterable[str]) -> str:
 def _missing(missing: list[str], spec: DecoderSpec, files: Iterable[str], source: str) -> BadModel:
     needs = f"{len(missing)} tensor(s) that {spec.architecture} of {source} needs"
     return BadModel(f"{name_some(files)}: {needs} are absent: {name_some(missing)}")
+
+
+def predicting(rest: Sequence[StoredTensor], layers: int) -> list[StoredTensor]:
+    """Return the tensors, among unused ones, of layers that predict further ids: such follow the decoder's."""
+    numbers = {each.name: int(found[1]) for each in rest if (found := _LAYER.match(each.name))}
+    further = {number for name, number in numbers.items() if number >= layers and name.endswith(_PREDICTS)}
+    return [each for each in rest if numbers.get(each.name) in further]

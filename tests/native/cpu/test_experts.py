@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from headrace_engine.native import Cpu, ExpertWeights, Gate, Isa, Matrix, NativeError, Program
+from headrace_engine.native import Cpu, ExpertWeights, Gate, Isa, Matrix, NativeError, Program, Routing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from native.cpu.test_linear import FORMATS
@@ -51,14 +51,14 @@ def program(
     normalised: bool,
     rows: int = 0,
     gate: Gate = Gate.SILU,
-    mixer_threshold: float = 0.0,
+    **routing: Any,
 ) -> OneProgram:
     hidden = inputs["x"].shape[1]
 
     def record(made: Program, v: Values) -> None:
         more = {name: v[name] for name in ("shared", "score") if name in v}
-        chosen = {"normalised": normalised, "mixer_threshold": mixer_threshold, "activation": gate}
-        made.experts(experts, v["x"], v["scores"], v["out"], used, **chosen, **more)
+        chosen = Routing(used, normalised, **routing)
+        made.experts(experts, v["x"], v["scores"], v["out"], chosen, activation=gate, **more)
 
     return OneProgram(cpu, inputs, {"out": hidden}, record, max_tokens=rows)
 
@@ -133,6 +133,33 @@ def test_weights_of_sparse_mixer(cpu: Cpu, rng: np.random.Generator, rows: int, 
     got = program(cpu, inputs, experts.packed, used, False, mixer_threshold=threshold).run()["out"]
     wanted = mixed(inputs, experts.exact, chosen, picked)
     np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), normalised=st.booleans(), corrected=st.booleans(), seed=st.integers(0, 2**16))
+def test_sigmoids_of_scores(cpu: Cpu, data: st.DataObject, normalised: bool, corrected: bool, seed: int) -> None:
+    """They choose experts, with a correction if there is one, and without it they are the weights."""
+    rng, count = np.random.default_rng(seed), data.draw(st.integers(1, 40))
+    used, rows = data.draw(st.integers(1, count)), data.draw(st.integers(1, 40))
+    experts, inputs = mixture(rng, cpu, "float32", count, 24, 20), random_inputs(rng, rows, 24, count)
+    correction = rng.standard_normal(count).astype(np.float32) if corrected else None
+    sigmoids = 1 / (1 + np.exp(-inputs["scores"].astype(np.float64)))
+    chosen = np.argsort(-(sigmoids if correction is None else sigmoids + correction), axis=1, kind="stable")[:, :used]
+    picked = np.take_along_axis(sigmoids, chosen, 1)
+    if normalised:
+        picked /= picked.sum(1, keepdims=True)
+    more = {"sigmoid": True, "scale": 2.5, "correction": correction}
+    got = program(cpu, inputs, experts.packed, used, normalised, **more).run()["out"]
+    wanted = mixed(inputs, experts.exact, chosen, 2.5 * picked)
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+
+
+def test_sigmoids_that_are_all_zero_weigh_nothing(cpu: Cpu, rng: np.random.Generator) -> None:
+    experts, inputs = mixture(rng, cpu, "float32", 4, 32, 40), random_inputs(rng, 3, 32, 4)
+    inputs["scores"][:] = -200
+    got = program(cpu, inputs, experts.packed, 2, True, sigmoid=True).run()["out"]
+    wanted = inputs["shared"] / (1 + np.exp(-inputs["score"].astype(np.float64)))
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", FORMATS)

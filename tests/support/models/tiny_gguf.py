@@ -21,6 +21,7 @@ _PIECES = (f"{SPACE}the", f"{SPACE}hello", "world", f"{SPACE}is", "ing", f"{SPAC
 ARCHITECTURES = {
     "cohere": "command-r",
     "cohere2": "cohere2",
+    "dots1": "dots1",
     "ernie4_5": "ernie4_5",
     "exaone4": "exaone4",
     "falcon": "falcon",
@@ -28,12 +29,14 @@ ARCHITECTURES = {
     "gemma3_text": "gemma3",
     "glm": "chatglm",
     "glm4": "glm4",
+    "glm4_moe": "glm4moe",
     "gpt_neox": "gptneox",
     "gpt_oss": "gpt-oss",
     "granite": "granite",
     "granitemoe": "granitemoe",
     "granitemoeshared": "granitemoe",
     "llama": "llama",
+    "minimax_m2": "minimax-m2",
     "ministral3": "mistral3",
     "mistral": "llama",
     "mixtral": "llama",
@@ -70,6 +73,14 @@ _SCALES = {
     "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
     "shared_intermediate_size": "expert_shared_feed_forward_length",
 }
+_ROUTED = {
+    "n_routed_experts": "expert_count",
+    "n_shared_experts": "expert_shared_count",
+    "routed_scaling_factor": "expert_weights_scale",
+    "norm_topk_prob": "expert_weights_norm",
+    "first_k_dense_replace": "leading_dense_block_count",
+}
+"""Keys of families whose scores become sigmoids."""
 _QKV = re.compile(r"model\.layers\.(\d+)\.self_attn\.([qkv])_proj\.(weight|bias)")
 _EXPERT = re.compile(r"\.experts\.(\d+)\.")
 """Keys by their names in configs."""
@@ -208,6 +219,12 @@ def _model_keys(architecture: str, config: Mapping[str, Any]) -> dict[str, Any]:
     found = [(key, config.get(name)) for name, key in _SCALES.items()]
     without = ("attention.sliding_window",) if architecture in ("qwen3", "qwen3moe", "qwen2moe") else ()
     keys |= {key: value for key, value in found if value is not None and key not in without}
+    if architecture in ("dots1", "glm4moe", "minimax-m2"):
+        keys |= {key: config[name] for name, key in _ROUTED.items() if name in config}
+        keys |= {
+            "expert_gating_func": 2,
+            "expert_feed_forward_length": config.get("moe_intermediate_size", config["intermediate_size"]),
+        }
     return {"general.name": "tiny", **{f"{architecture}.{key}": value for key, value in keys.items()}}
 
 
@@ -269,6 +286,7 @@ def _tensors(source: Path, config: Mapping[str, Any], architecture: str) -> Iter
 def file_tensor_name(name: str, architecture: str, layers: int) -> str:
     """Return the name in GGUF files of a tensor of Hugging Face files."""
     (kind,) = [kind for kind, known in gguf.MODEL_ARCH_NAMES.items() if known == architecture]
+    name = name.replace("e_score_correction_bias", "e_score_correction.bias")
     found = gguf.get_tensor_name_map(kind, layers).get_name(name, try_suffixes=(".weight", ".bias"))
     assert found is not None, name
     return found

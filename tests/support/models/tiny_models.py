@@ -106,8 +106,9 @@ def draw(model: Any, seed: int) -> None:
 
     generator = torch.Generator().manual_seed(seed)
     centre = 0 if model.config.model_type.startswith("gemma") else 1  # Gemma's norms multiply by 1 + weight.
+    corrections = {name: each for name, each in model.named_buffers() if name.endswith("e_score_correction_bias")}
     with torch.no_grad():
-        for name, parameter in sorted(model.named_parameters()):
+        for name, parameter in sorted([*model.named_parameters(), *corrections.items()]):
             noise = torch.randn(parameter.shape, generator=generator)
             if parameter.dim() == 1 or name.endswith("bias"):
                 parameter.copy_(0.5 * noise if name.endswith("bias") else centre + 0.2 * noise)
@@ -120,6 +121,11 @@ def draw(model: Any, seed: int) -> None:
 _SLIDING, _FULL = "sliding_attention", "full_attention"
 _YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 32}
 _LONG = {"short_factor": [1.0 + place / 9 for place in range(6)], "long_factor": [3.0 + place for place in range(6)]}
+_ROUTED = {
+    "n_routed_experts": 8, "num_experts_per_tok": 3, "n_shared_experts": 2, "moe_intermediate_size": 40,
+    "routed_scaling_factor": 1.7, "num_hidden_layers": 3,
+}  # fmt: skip
+_HALF = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
 _MSCALE = {
     "rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 512, "short_mscale": 1.2,
     "long_mscale": 1.2, "short_factor": [1.0 + place / 9 for place in range(8)], "long_factor": [4.0] * 8,
@@ -190,6 +196,13 @@ FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "qwen3 moe": ("Qwen3Moe", {"head_dim": 24, "moe_intermediate_size": 40, "norm_topk_prob": True, **_EXPERTS}),
     "mixtral": ("Mixtral", {"num_local_experts": 4, "sliding_window": 20}),
     "olmoe": ("Olmoe", {**_EXPERTS}),
+    "glm4 moe": ("Glm4Moe", {**_ROUTED, "head_dim": 24, "use_qk_norm": True, "attention_bias": True}),
+    "glm4 moe plain": ("Glm4Moe", {**_ROUTED, "first_k_dense_replace": 0, "norm_topk_prob": False}),
+    "dots": ("Dots1", {**_ROUTED, "norm_topk_prob": True, "sliding_window": 9, "max_window_layers": 1}),
+    "minimax m2": (
+        "MiniMaxM2",
+        {"head_dim": 24, "num_local_experts": 8, "num_experts_per_tok": 3, "rope_parameters": _HALF},
+    ),
     "phimoe": ("Phimoe", {"num_local_experts": 5, "router_jitter_noise": 0.4}),
     "phimoe biases": (
         "Phimoe",

@@ -11,6 +11,7 @@ struct SlotGroup {
 struct Slots {
   int32_t* slots;     // [rows][used]: until they are grouped, the numbers of the experts
   float* weights;     // [rows][used]
+  float* sigmoids;    // [rows][count] of the scores, plus corrections; null: scores are compared as they are
   int32_t* rows;      // [slots] the row of each slot
   int32_t* ends;      // [count] while grouping: the end of each expert's slots so far
   SlotGroup* groups;  // [num_groups]
@@ -60,6 +61,7 @@ Slots slots_at(const CoreExperts& op, int64_t rows, std::byte* base, int64_t* by
   Slots out{};
   out.slots = taker.take<int32_t>(count);
   out.weights = taker.take<float>(count);
+  out.sigmoids = op.sigmoid != 0 ? taker.take<float>(rows * op.count) : nullptr;
   out.rows = taker.take<int32_t>(count);
   out.ends = taker.take<int32_t>(op.count);
   out.groups = taker.take<SlotGroup>(count / kRowBlock + (count < op.count ? count : op.count));
@@ -106,29 +108,53 @@ float mixer_weight(const CoreExperts& op, const float* scores, const int32_t* ch
   return 1 / sum;
 }
 
-// Choose the experts of a row, and their weights. Of scores that are no numbers, any experts.
-void route_row(const CoreExperts& op, const float* scores, int32_t* chosen, float* weights) {
+float sigmoid_of(float score) {
+  return 1 / (1 + __builtin_expf(-score));
+}
+
+// Choose the highest of what is compared. Of values that are no numbers, any experts.
+void choose(const CoreExperts& op, const float* compared, int32_t* chosen) {
   for (int32_t i = 0; i < op.used; i++) {
-    const int32_t best = next_best(scores, op.count, i == 0 ? -1 : chosen[i - 1]);
+    const int32_t best = next_best(compared, op.count, i == 0 ? -1 : chosen[i - 1]);
     chosen[i] = best < 0 ? i : best;
   }
-  if (op.mixer_threshold > 0) {
-    for (int32_t i = 0; i < op.used; i++) weights[i] = mixer_weight(op, scores, chosen, i);
-    return;
-  }
+}
+
+// Write the weights of a row's experts but for their sum, and return that.
+float weigh_chosen(const CoreExperts& op, const float* scores, const int32_t* chosen, float* weights) {
   const float most = scores[chosen[0]];
   float sum = 0;
-  for (int32_t i = 0; i < op.used; i++) sum += weights[i] = __builtin_expf(scores[chosen[i]] - most);
-  if (op.normalised == 0) {
-    sum = 0;
-    for (int32_t i = 0; i < op.count; i++) sum += __builtin_expf(scores[i] - most);
+  for (int32_t i = 0; i < op.used; i++) {
+    const float score = scores[chosen[i]];
+    sum += weights[i] = op.sigmoid != 0 ? sigmoid_of(score) : __builtin_expf(score - most);
   }
-  for (int32_t i = 0; i < op.used; i++) weights[i] /= sum;
+  if (op.normalised != 0) return op.sigmoid != 0 ? sum + 1e-20f : sum;  // All sigmoids may be 0.
+  if (op.sigmoid != 0) return 1;
+  sum = 0;
+  for (int32_t i = 0; i < op.count; i++) sum += __builtin_expf(scores[i] - most);
+  return sum;
+}
+
+// Choose the experts of a row, and their weights.
+void route_row(const CoreExperts& op, const float* scores, float* sigmoids, int32_t* chosen, float* weights) {
+  if (sigmoids != nullptr) {
+    for (int32_t i = 0; i < op.count; i++) {
+      sigmoids[i] = sigmoid_of(scores[i]) + (op.correction == nullptr ? 0 : op.correction[i]);
+    }
+  }
+  choose(op, sigmoids != nullptr ? sigmoids : scores, chosen);
+  if (op.mixer_threshold > 0) {
+    for (int32_t i = 0; i < op.used; i++) weights[i] = op.scale * mixer_weight(op, scores, chosen, i);
+    return;
+  }
+  const float sum = weigh_chosen(op, scores, chosen, weights);
+  for (int32_t i = 0; i < op.used; i++) weights[i] = weights[i] / sum * op.scale;
 }
 
 void route_rows(const CoreExperts& op, const Step& step, const Slots& slots, int64_t first, int64_t last) {
   for (int64_t row = first; row < last; row++) {
-    route_row(op, step.row(op.scores, row), slots.slots + row * op.used, slots.weights + row * op.used);
+    float* sigmoids = slots.sigmoids == nullptr ? nullptr : slots.sigmoids + row * op.count;
+    route_row(op, step.row(op.scores, row), sigmoids, slots.slots + row * op.used, slots.weights + row * op.used);
   }
 }
 

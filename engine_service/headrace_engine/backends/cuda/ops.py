@@ -143,11 +143,16 @@ class CudaOps:
         return self._gated(x, None)
 
     def experts(
-        self, x: Tensor, scores: Tensor, experts: Sequence[Expert[Tensor]], shared: Shared[Tensor] | None
+        self,
+        x: Tensor,
+        scores: Tensor,
+        experts: Sequence[Expert[Tensor]],
+        shared: Shared[Tensor] | None,
+        correction: Tensor | None = None,
     ) -> Tensor:
         """See Ops."""
         assert self._mixtures is not None
-        out = self._mixtures.routed(x, scores, experts)
+        out = self._mixtures.routed(x, scores, experts, correction)
         return out if shared is None else out + shared_part(shared)
 
     def scaled(self, x: Tensor, scale: float, soft_cap: float) -> Tensor:

@@ -11,16 +11,25 @@ from headrace_engine.backends.torch.linear import linear
 from headrace_engine.models.experts import Expert, Shared
 from headrace_engine.models.spec import ExpertsSpec
 
+_LEAST_SUM = 1e-20
+"""Added to sums of sigmoids, which may all be 0."""
 
-def route(scores: Tensor, spec: ExpertsSpec) -> tuple[Tensor, Tensor]:
+
+def route(scores: Tensor, spec: ExpertsSpec, correction: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Return the experts of each row, highest score first, and their weights in float32, [rows, used] each."""
-    scores = scores.float()
-    chosen = scores.sort(dim=1, descending=True, stable=True).indices[:, : spec.used]
+    scores = scores.float().sigmoid() if spec.sigmoid else scores.float()
+    compared = scores if correction is None else scores + correction.float()
+    chosen = compared.sort(dim=1, descending=True, stable=True).indices[:, : spec.used]
+    return chosen, _weights(scores, chosen, spec) * spec.scale
+
+
+def _weights(scores: Tensor, chosen: Tensor, spec: ExpertsSpec) -> Tensor:
+    if spec.sigmoid:
+        weights = scores.gather(1, chosen)
+        return weights / (weights.sum(1, keepdim=True) + _LEAST_SUM) if spec.normalised else weights
     if spec.mixer_threshold:
-        return chosen, _mixer_weights(scores, chosen, spec.mixer_threshold)
-    if spec.normalised:
-        return chosen, scores.gather(1, chosen).softmax(1)
-    return chosen, scores.softmax(1).gather(1, chosen)
+        return _mixer_weights(scores, chosen, spec.mixer_threshold)
+    return scores.gather(1, chosen).softmax(1) if spec.normalised else scores.softmax(1).gather(1, chosen)
 
 
 def _mixer_weights(scores: Tensor, chosen: Tensor, threshold: float) -> Tensor:
@@ -41,6 +50,7 @@ def routed(
     spec: ExpertsSpec,
     gated: Callable[[Tensor, Tensor], Tensor],
     linear: Callable[[Tensor, Tensor, Tensor | None], Tensor] = linear,
+    correction: Tensor | None = None,
 ) -> Tensor:
     """Return the weighted sums of the outputs of each row's experts, [rows, hidden].
 
@@ -48,8 +58,9 @@ def routed(
 
     Args:
         linear: multiplies rows with a matrix of an expert.
+        correction: see Ops.experts.
     """
-    chosen, weights = route(scores, spec)
+    chosen, weights = route(scores, spec, correction)
     out: Tensor | None = None
     for number in chosen.unique().tolist():
         rows, column = (chosen == number).nonzero(as_tuple=True)

@@ -20,6 +20,7 @@ from headrace_engine.models.families.phi3 import PHI3
 from headrace_engine.models.families.qwen2 import QWEN2
 from headrace_engine.models.families.qwen3 import QWEN3
 from headrace_engine.models.families.qwen_moe import QWEN_MOE
+from headrace_engine.models.families.sigmoid_moe import DOTS, GLM_MOE, MINIMAX
 from headrace_engine.models.families.text_parts import (
     GEMMA_VISION,
     LLAVA,
@@ -32,9 +33,10 @@ from headrace_engine.models.families.text_parts import (
 __all__ = ["ARCHITECTURES", "GGUF_ARCHITECTURES", "family_of", "family_of_gguf"]
 
 _FAMILIES = (
-    CHATGLM, COMMAND_R, ERNIE, EXAONE, FALCON, GEMMA, GEMMA1, GLM, GPT_OSS, GRANITE, GRANITE4, GRANITE_MOE, INTERNLM2,
-    LLAMA, MINICPM, MISTRAL, MIXTRAL, NEOX, OLMO, OLMOE, PHI, PHI3, PHIMOE, QWEN2, QWEN3, QWEN_MOE, SEED_OSS,
-    STABLELM, STARCODER2, GEMMA_VISION, LLAVA, MLLAMA_TEXT, PHI3_VISION, QWEN_MOE_VISION, QWEN_VISION,
+    CHATGLM, COMMAND_R, DOTS, ERNIE, EXAONE, FALCON, GEMMA, GEMMA1, GLM, GLM_MOE, GPT_OSS, GRANITE, GRANITE4,
+    GRANITE_MOE, INTERNLM2, LLAMA, MINICPM, MINIMAX, MISTRAL, MIXTRAL, NEOX, OLMO, OLMOE, PHI, PHI3, PHIMOE, QWEN2,
+    QWEN3, QWEN_MOE, SEED_OSS, STABLELM, STARCODER2, GEMMA_VISION, LLAVA, MLLAMA_TEXT, PHI3_VISION, QWEN_MOE_VISION,
+    QWEN_VISION,
 )  # fmt: skip
 
 ARCHITECTURES: Mapping[str, Family] = {name: family for family in _FAMILIES for name in family.from_config}

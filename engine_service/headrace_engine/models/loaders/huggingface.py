@@ -14,7 +14,7 @@ from headrace_engine.models.config_fields import ConfigFields
 from headrace_engine.models.families import family_of
 from headrace_engine.models.families.family import Family
 from headrace_engine.models.files import ModelFiles, StoredTensor, TensorInfo
-from headrace_engine.models.layout import bind, name_some
+from headrace_engine.models.layout import bind, name_some, predicting
 from headrace_engine.models.loaders.chat_template import read_chat_templates
 from headrace_engine.models.loaders.digest import digest_of, same_bytes, snapshot_commit
 from headrace_engine.models.loaders.json_files import read_object
@@ -161,13 +161,14 @@ def _left_over(rest: Sequence[StoredTensor], stored: Mapping[str, StoredTensor],
     """
     derived = [tensor for tensor in rest if tensor.name.endswith(_FOLLOWS_FROM_CONFIG)]
     zeros = [tensor for tensor in rest if is_zero_bias(tensor, stored)]
-    harmless = {tensor.name for tensor in (*derived, *zeros)}
+    further = predicting(rest, spec.num_layers)
+    harmless = {tensor.name for tensor in (*derived, *zeros, *further)}
     unexpected = [tensor for tensor in rest if tensor.name not in harmless]
     if unexpected:
         text = f"tensors that {spec.architecture} of {CONFIG} does not have"
         names_text = name_some(tensor.name for tensor in unexpected)
         raise BadModel(f"{unexpected[0].file.name}: {text}: {names_text}")
-    texts = (("follow from the config", derived), ("are zero", zeros))
+    texts = (("follow from the config", derived), ("are zero", zeros), ("predict further ids", further))
     return [f"not used, since they {why}: {name_some(each.name for each in found)}" for why, found in texts if found]
 
 

@@ -9,6 +9,7 @@ from unit.models.test_families import refusal
 
 _MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
 _YARN = {"rope_scaling": {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096}}
+_ROUTED = {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
 _PHIMOE = {"num_local_experts": 4, "num_experts_per_tok": 2}
 _LONG = {"type": "longrope", "short_factor": [1.0] * 8, "long_factor": [1.0] * 8, "short_mscale": 1.2}
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
@@ -34,6 +35,23 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("Exaone4ForCausalLM", {"sliding_window": 8, "sliding_window_pattern": None}, "sliding_window_pattern is absent"),
     ("Exaone4ForCausalLM", {"mlp_bias": True}, "mlp_bias = True is not supported"),
     ("OlmoeForCausalLM", {"clip_qkv": 8.0}, "clip_qkv = 8.0"),
+    (
+        "Glm4MoeForCausalLM",
+        {**_ROUTED, "n_group": 4, "topk_group": 2},
+        "topk_group = 2 is not supported; supported are",
+    ),
+    (
+        "Glm4MoeForCausalLM",
+        {**_ROUTED, "first_k_dense_replace": 4},
+        "first_k_dense_replace = 4 leaves none of 4 layers",
+    ),
+    (
+        "MiniMaxM2ForCausalLM",
+        {"scoring_func": "softmax"},
+        "scoring_func = 'softmax' is not supported; supported is sig",
+    ),
+    ("MiniMaxM2ForCausalLM", {"attn_type_list": [1, 0, 1, 1]}, "attn_type_list = [1, 0, 1, 1] is not supported"),
+    ("MiniMaxM2ForCausalLM", {"use_qk_norm": False}, "use_qk_norm = False is not supported; supported is true"),
     ("PhiMoEForCausalLM", {**_PHIMOE, "num_experts_per_tok": 3}, "num_experts_per_tok = 3 is not supported"),
     ("PhiMoEForCausalLM", {**_PHIMOE, "rope_scaling": {"type": "linear", "factor": 2.0}}, "type = 'linear' is not"),
     ("PhiMoEForCausalLM", {**_PHIMOE, "rope_scaling": _LONG}, "rope_scaling.long_mscale is absent"),
