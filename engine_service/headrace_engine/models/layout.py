@@ -85,6 +85,8 @@ class FileLayout:
 _LAYER = re.compile(r"(?:model\.layers|blk)\.(\d{1,4})\.")
 _PREDICTS = "eh_proj.weight"
 """End of the name of the matrix that only layers which predict further ids have."""
+_PREDICTING = "model.mtp_"
+"""Beginning of the names of other parts that do."""
 
 HF_LAYOUT, GGUF_LAYOUT = FileLayout(HF_NAMES), FileLayout(GGUF_NAMES)
 """Of Llama-like models."""
@@ -188,7 +190,7 @@ def _missing(missing: list[str], spec: DecoderSpec, files: Iterable[str], source
 
 
 def predicting(rest: Sequence[StoredTensor], layers: int) -> list[StoredTensor]:
-    """Return the tensors, among unused ones, of layers that predict further ids: such follow the decoder's."""
+    """Return the unused tensors of parts that predict further ids: layers behind the decoder's, or others."""
     numbers = {each.name: int(found[1]) for each in rest if (found := _LAYER.match(each.name))}
     further = {number for name, number in numbers.items() if number >= layers and name.endswith(_PREDICTS)}
-    return [each for each in rest if numbers.get(each.name) in further]
+    return [each for each in rest if numbers.get(each.name) in further or each.name.startswith(_PREDICTING)]

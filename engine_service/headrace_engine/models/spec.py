@@ -113,8 +113,9 @@ class ExpertsSpec:
         mixer_threshold: SparseMixer's, which then gives the weights: an expert's is softmax over its own score m and
             those scores s of experts not chosen before it of which (m − s) / max(|s|, m) is at most this; 0: there is
             none.
-        sigmoid: experts are chosen by the sigmoids of their scores, which are the weights, too, in place of softmax.
-        corrected: each expert has a number that is added to its sigmoid where experts are chosen, not to its weight.
+        sigmoid: scores become sigmoids in place of softmax.
+        corrected: each expert has a number that is added to its sigmoid, or to its softmax over all, where experts are
+            chosen, and not to its weight.
         scale: factor of weights.
     """
 

@@ -43,7 +43,7 @@ class Routing:
         mixer_threshold: SparseMixer's, which then gives the weights; 0: none.
         sigmoid: whether weights are sigmoids of scores, and not softmax over all.
         scale: factor of weights.
-        correction: added to sigmoids where experts are chosen, float32 [experts]; None: nothing.
+        correction: added to these weights where experts are chosen, float32 [experts]; None: nothing.
     """
 
     used: int

@@ -154,6 +154,26 @@ def test_sigmoids_of_scores(cpu: Cpu, data: st.DataObject, normalised: bool, cor
     np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
 
 
+@pytest.mark.parametrize("normalised", [False, True])
+def test_a_correction_of_softmax(cpu: Cpu, rng: np.random.Generator, normalised: bool) -> None:
+    """Of scores that are far apart, so that the expert of the highest one need not be chosen."""
+    count, used = 9, 3
+    experts, inputs = mixture(rng, cpu, "float32", count, 32, 40), random_inputs(rng, 20, 32, count)
+    inputs["scores"] *= 60
+    correction = 2 * rng.standard_normal(count).astype(np.float32)
+    scores = inputs["scores"].astype(np.float64)
+    weights = np.exp(scores - scores.max(1, keepdims=True))
+    weights /= weights.sum(1, keepdims=True)
+    chosen = np.argsort(-(weights + correction), axis=1, kind="stable")[:, :used]
+    picked = np.take_along_axis(weights, chosen, 1)
+    assert picked.sum(1).min() < 1e-12 < 1e-3 < picked.sum(1).max()
+    if normalised:
+        picked /= np.maximum(picked.sum(1, keepdims=True), 1e-12)
+    got = program(cpu, inputs, experts.packed, used, normalised, correction=correction).run()["out"]
+    wanted = mixed(inputs, experts.exact, chosen, picked)
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+
+
 def test_sigmoids_that_are_all_zero_weigh_nothing(cpu: Cpu, rng: np.random.Generator) -> None:
     experts, inputs = mixture(rng, cpu, "float32", 4, 32, 40), random_inputs(rng, 3, 32, 4)
     inputs["scores"][:] = -200

@@ -94,7 +94,7 @@ def _make(path: Path, model_class: Any, config: Any, shards: int, seed: int) -> 
     with torch.device("cpu"):
         model = model_class(config).eval()
     draw(model, seed)
-    size = sum(p.numel() * p.element_size() for p in model.parameters())
+    size = sum(each.numel() * each.element_size() for each in model.state_dict().values())
     model.save_pretrained(path, max_shard_size=size // shards + 1)
     write_json(path / "generation_config.json", GENERATION_CONFIG)
     return make_tiny_tokenizer(path)
@@ -106,7 +106,7 @@ def draw(model: Any, seed: int) -> None:
 
     generator = torch.Generator().manual_seed(seed)
     centre = 0 if model.config.model_type.startswith("gemma") else 1  # Gemma's norms multiply by 1 + weight.
-    corrections = {name: each for name, each in model.named_buffers() if name.endswith("e_score_correction_bias")}
+    corrections = {name: each for name, each in model.named_buffers() if name.endswith("correction_bias")}
     with torch.no_grad():
         for name, parameter in sorted([*model.named_parameters(), *corrections.items()]):
             noise = torch.randn(parameter.shape, generator=generator)
@@ -198,7 +198,18 @@ FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "olmoe": ("Olmoe", {**_EXPERTS}),
     "glm4 moe": ("Glm4Moe", {**_ROUTED, "head_dim": 24, "use_qk_norm": True, "attention_bias": True}),
     "glm4 moe plain": ("Glm4Moe", {**_ROUTED, "first_k_dense_replace": 0, "norm_topk_prob": False}),
-    "dots": ("Dots1", {**_ROUTED, "norm_topk_prob": True, "sliding_window": 9, "max_window_layers": 1}),
+    "dots": ("Dots1", {**_ROUTED, "norm_topk_prob": True, "sliding_window": None}),
+    "ernie moe": (
+        "Ernie4_5_Moe",
+        {
+            "head_dim": 24,
+            "moe_intermediate_size": 40,
+            "moe_num_experts": 8,
+            "moe_k": 3,
+            "num_hidden_layers": 3,
+            "tie_word_embeddings": True,
+        },
+    ),
     "minimax m2": (
         "MiniMaxM2",
         {"head_dim": 24, "num_local_experts": 8, "num_experts_per_tok": 3, "rope_parameters": _HALF},
@@ -300,6 +311,10 @@ DECODER_VARIANTS: dict[str, tuple[Callable[..., Path], dict[str, Any]]] = {
             "decoder_sparse_step": 2,
             "norm_topk_prob": True,
         },
+    ),
+    "dots windows": (
+        partial(make_tiny_family, name="dots"),
+        {"sliding_window": 9, "max_window_layers": 1, "attention_bias": True},
     ),
     "qwen3 moe layers": (
         partial(make_tiny_family, name="qwen3 moe"),

@@ -11,7 +11,7 @@ struct SlotGroup {
 struct Slots {
   int32_t* slots;     // [rows][used]: until they are grouped, the numbers of the experts
   float* weights;     // [rows][used]
-  float* sigmoids;    // [rows][count] of the scores, plus corrections; null: scores are compared as they are
+  float* compared;    // [rows][count] what experts are chosen by; null: the scores
   int32_t* rows;      // [slots] the row of each slot
   int32_t* ends;      // [count] while grouping: the end of each expert's slots so far
   SlotGroup* groups;  // [num_groups]
@@ -61,7 +61,7 @@ Slots slots_at(const CoreExperts& op, int64_t rows, std::byte* base, int64_t* by
   Slots out{};
   out.slots = taker.take<int32_t>(count);
   out.weights = taker.take<float>(count);
-  out.sigmoids = op.sigmoid != 0 ? taker.take<float>(rows * op.count) : nullptr;
+  out.compared = op.sigmoid != 0 || op.correction != nullptr ? taker.take<float>(rows * op.count) : nullptr;
   out.rows = taker.take<int32_t>(count);
   out.ends = taker.take<int32_t>(op.count);
   out.groups = taker.take<SlotGroup>(count / kRowBlock + (count < op.count ? count : op.count));
@@ -112,6 +112,22 @@ float sigmoid_of(float score) {
   return 1 / (1 + __builtin_expf(-score));
 }
 
+// Return the sum of e^(score - most) of all experts.
+float sum_of_all(const CoreExperts& op, const float* scores, float most) {
+  float sum = 0;
+  for (int32_t i = 0; i < op.count; i++) sum += __builtin_expf(scores[i] - most);
+  return sum;
+}
+
+// Write what a row's experts are chosen by.
+void compare(const CoreExperts& op, const float* scores, float most, float* compared) {
+  const float sum = op.sigmoid != 0 ? 1 : sum_of_all(op, scores, most);
+  for (int32_t i = 0; i < op.count; i++) {
+    compared[i] = op.sigmoid != 0 ? sigmoid_of(scores[i]) : __builtin_expf(scores[i] - most) / sum;
+    if (op.correction != nullptr) compared[i] += op.correction[i];
+  }
+}
+
 // Choose the highest of what is compared. Of values that are no numbers, any experts.
 void choose(const CoreExperts& op, const float* compared, int32_t* chosen) {
   for (int32_t i = 0; i < op.used; i++) {
@@ -121,40 +137,36 @@ void choose(const CoreExperts& op, const float* compared, int32_t* chosen) {
 }
 
 // Write the weights of a row's experts but for their sum, and return that.
-float weigh_chosen(const CoreExperts& op, const float* scores, const int32_t* chosen, float* weights) {
-  const float most = scores[chosen[0]];
+float weigh_chosen(const CoreExperts& op, const float* scores, float most, const int32_t* chosen, float* weights) {
   float sum = 0;
   for (int32_t i = 0; i < op.used; i++) {
     const float score = scores[chosen[i]];
     sum += weights[i] = op.sigmoid != 0 ? sigmoid_of(score) : __builtin_expf(score - most);
   }
-  if (op.normalised != 0) return op.sigmoid != 0 ? sum + 1e-20f : sum;  // All sigmoids may be 0.
-  if (op.sigmoid != 0) return 1;
-  sum = 0;
-  for (int32_t i = 0; i < op.count; i++) sum += __builtin_expf(scores[i] - most);
-  return sum;
+  if (op.sigmoid != 0) return op.normalised != 0 ? sum + 1e-20f : 1;  // All may be 0.
+  if (op.normalised != 0 && op.correction == nullptr) return sum;
+  const float total = sum_of_all(op, scores, most), least = 1e-12f * total;
+  return op.normalised == 0 ? total : (sum > least ? sum : least);
 }
 
 // Choose the experts of a row, and their weights.
-void route_row(const CoreExperts& op, const float* scores, float* sigmoids, int32_t* chosen, float* weights) {
-  if (sigmoids != nullptr) {
-    for (int32_t i = 0; i < op.count; i++) {
-      sigmoids[i] = sigmoid_of(scores[i]) + (op.correction == nullptr ? 0 : op.correction[i]);
-    }
-  }
-  choose(op, sigmoids != nullptr ? sigmoids : scores, chosen);
+void route_row(const CoreExperts& op, const float* scores, float* compared, int32_t* chosen, float* weights) {
+  const int32_t first = next_best(scores, op.count, -1);
+  const float most = scores[first < 0 ? 0 : first];
+  if (compared != nullptr) compare(op, scores, most, compared);
+  choose(op, compared != nullptr ? compared : scores, chosen);
   if (op.mixer_threshold > 0) {
     for (int32_t i = 0; i < op.used; i++) weights[i] = op.scale * mixer_weight(op, scores, chosen, i);
     return;
   }
-  const float sum = weigh_chosen(op, scores, chosen, weights);
+  const float sum = weigh_chosen(op, scores, most, chosen, weights);
   for (int32_t i = 0; i < op.used; i++) weights[i] = weights[i] / sum * op.scale;
 }
 
 void route_rows(const CoreExperts& op, const Step& step, const Slots& slots, int64_t first, int64_t last) {
   for (int64_t row = first; row < last; row++) {
-    float* sigmoids = slots.sigmoids == nullptr ? nullptr : slots.sigmoids + row * op.count;
-    route_row(op, step.row(op.scores, row), sigmoids, slots.slots + row * op.used, slots.weights + row * op.used);
+    float* compared = slots.compared == nullptr ? nullptr : slots.compared + row * op.count;
+    route_row(op, step.row(op.scores, row), compared, slots.slots + row * op.used, slots.weights + row * op.used);
   }
 }
 

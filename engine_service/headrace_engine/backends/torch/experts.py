@@ -13,12 +13,16 @@ from headrace_engine.models.spec import ExpertsSpec
 
 _LEAST_SUM = 1e-20
 """Added to sums of sigmoids, which may all be 0."""
+_LEAST_SHARE = 1e-12
+"""Least sum of weights of softmax that divides them, where a correction may have chosen others than the highest."""
 
 
 def route(scores: Tensor, spec: ExpertsSpec, correction: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Return the experts of each row, highest score first, and their weights in float32, [rows, used] each."""
     scores = scores.float().sigmoid() if spec.sigmoid else scores.float()
-    compared = scores if correction is None else scores + correction.float()
+    compared = scores
+    if correction is not None:
+        compared = (scores if spec.sigmoid else scores.softmax(1)) + correction.float()
     chosen = compared.sort(dim=1, descending=True, stable=True).indices[:, : spec.used]
     return chosen, _weights(scores, chosen, spec) * spec.scale
 
@@ -29,7 +33,10 @@ def _weights(scores: Tensor, chosen: Tensor, spec: ExpertsSpec) -> Tensor:
         return weights / (weights.sum(1, keepdim=True) + _LEAST_SUM) if spec.normalised else weights
     if spec.mixer_threshold:
         return _mixer_weights(scores, chosen, spec.mixer_threshold)
-    return scores.gather(1, chosen).softmax(1) if spec.normalised else scores.softmax(1).gather(1, chosen)
+    if spec.normalised and not spec.corrected:
+        return scores.gather(1, chosen).softmax(1)
+    weights = scores.softmax(1).gather(1, chosen)
+    return weights / weights.sum(1, keepdim=True).clamp(min=_LEAST_SHARE) if spec.normalised else weights
 
 
 def _mixer_weights(scores: Tensor, chosen: Tensor, threshold: float) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace_engine.errors import BadModel, shown
+from headrace_engine.models.families.corrected_moe import DOTS, ERNIE_MOE, GLM_MOE, MINIMAX
 from headrace_engine.models.families.family import Family
 from headrace_engine.models.families.gemma import GEMMA, GEMMA1
 from headrace_engine.models.families.glm import CHATGLM, GLM
@@ -20,7 +21,6 @@ from headrace_engine.models.families.phi3 import PHI3
 from headrace_engine.models.families.qwen2 import QWEN2
 from headrace_engine.models.families.qwen3 import QWEN3
 from headrace_engine.models.families.qwen_moe import QWEN_MOE
-from headrace_engine.models.families.sigmoid_moe import DOTS, GLM_MOE, MINIMAX
 from headrace_engine.models.families.text_parts import (
     GEMMA_VISION,
     LLAVA,
@@ -33,7 +33,7 @@ from headrace_engine.models.families.text_parts import (
 __all__ = ["ARCHITECTURES", "GGUF_ARCHITECTURES", "family_of", "family_of_gguf"]
 
 _FAMILIES = (
-    CHATGLM, COMMAND_R, DOTS, ERNIE, EXAONE, FALCON, GEMMA, GEMMA1, GLM, GLM_MOE, GPT_OSS, GRANITE, GRANITE4,
+    CHATGLM, COMMAND_R, DOTS, ERNIE, ERNIE_MOE, EXAONE, FALCON, GEMMA, GEMMA1, GLM, GLM_MOE, GPT_OSS, GRANITE, GRANITE4,
     GRANITE_MOE, INTERNLM2, LLAMA, MINICPM, MINIMAX, MISTRAL, MIXTRAL, NEOX, OLMO, OLMOE, PHI, PHI3, PHIMOE, QWEN2,
     QWEN3, QWEN_MOE, SEED_OSS, STABLELM, STARCODER2, GEMMA_VISION, LLAVA, MLLAMA_TEXT, PHI3_VISION, QWEN_MOE_VISION,
     QWEN_VISION,

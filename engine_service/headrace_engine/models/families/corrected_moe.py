@@ -1,20 +1,28 @@
-"""GLM-4.5, dots.llm1 and MiniMax-M2: experts chosen and weighed by sigmoids of their scores."""
+"""GLM-4.5, dots.llm1, MiniMax-M2 and ERNIE 4.5 with experts, which are chosen by their weights plus a correction.
+
+The weights are sigmoids of scores, but softmax in ERNIE.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from headrace_engine.models.config_fields import ConfigFields
 from headrace_engine.models.families.family import Family, GgufHints, check_absent
 from headrace_engine.models.families.from_config import decoder_from_config, windowed_layers
 from headrace_engine.models.families.from_metadata import decoder_from_metadata
+from headrace_engine.models.families.llama import ERNIE
 from headrace_engine.models.families.mixtures import gguf_experts, read_experts, with_experts
+from headrace_engine.models.files import StoredTensor
 from headrace_engine.models.layout import GGUF_NAMES, HF_NAMES, FileLayout
 from headrace_engine.models.spec import DecoderSpec, ExpertsSpec, QkNorm
 
 _GLM, _DOTS, _MINIMAX = "Glm4MoeForCausalLM", "Dots1ForCausalLM", "MiniMaxM2ForCausalLM"
 _GLM_EPS, _GLM_ROTATING = 1e-5, 0.5
 _DOTS_WINDOW, _DOTS_FULL_LAYERS = 4_096, 62
+_ERNIE_MOE = "Ernie4_5_MoeForCausalLM"
+_ERNIE_FIRST, _ERNIE_SHARED, _ERNIE_LEAST = 1, 2, 1e-12
 _MINIMAX_HEAD_DIM, _MINIMAX_THETA = 128, 5_000_000.0
 _SIGMOID = 2
 """Value of `expert_gating_func` in GGUF files."""
@@ -107,6 +115,46 @@ def _gguf_experts(metadata: ConfigFields, spec: DecoderSpec, *, normalised: bool
     return _behind(spec, experts, shared, metadata, "leading_dense_block_count", 0)
 
 
+def _ernie(config: ConfigFields) -> DecoderSpec:
+    """Read the config; the dense model of the same name has what it shares with this one."""
+    if config.number("moe_norm_min", _ERNIE_LEAST) != _ERNIE_LEAST:
+        raise config.error("moe_norm_min", f"is not supported; supported is {_ERNIE_LEAST:g}")
+    spec = replace(ERNIE.from_config["Ernie4_5ForCausalLM"](config), architecture=_ERNIE_MOE)
+    experts = read_experts(
+        config, count="moe_num_experts", width="moe_intermediate_size", normalised=True, used="moe_k"
+    )
+    shared, last = config.integer("moe_num_shared_experts", _ERNIE_SHARED, minimum=0), config.get("moe_layer_end_index")
+    last = spec.num_layers - 1 if last in (None, -1) else config.integer("moe_layer_end_index", minimum=0)
+    first = config.integer("moe_layer_start_index", _ERNIE_FIRST, minimum=0)
+    period = config.integer("moe_layer_interval", 1)
+    sparse = [first <= index <= last and (index + 1) % period == 0 for index in range(spec.num_layers)]
+    if not any(sparse):
+        raise config.error("moe_layer_start_index", "leaves no layer with experts")
+    return with_experts(spec, replace(experts, corrected=True, shared_width=shared * experts.width), sparse)
+
+
+def _ernie_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
+    check_absent(metadata, ("attention.scale",))
+    if metadata.integer("interleave_moe_layer_step", 1) != 1:
+        raise metadata.error("interleave_moe_layer_step", "is not supported; supported is 1")
+    spec = decoder_from_metadata(metadata, "ernie4_5-moe", hints)
+    experts = gguf_experts(metadata, spec, normalised=True)
+    first = metadata.integer("leading_dense_block_count", 0, minimum=0, maximum=spec.num_layers - 1)
+    wide = metadata.integer("expert_shared_feed_forward_length", 0, minimum=0)
+    sparse = [index >= first for index in range(spec.num_layers)]
+    return with_experts(spec, replace(experts, corrected=True, shared_width=wide), sparse)
+
+
+def _ernie_apart(spec: DecoderSpec, tensors: Mapping[str, StoredTensor], source: str) -> dict[str, StoredTensor]:
+    """Return the tensors with corrections as vectors: files have them for one group of experts."""
+    assert spec.experts is not None
+    one_group = (1, spec.experts.count)
+    return {
+        name: replace(each, shape=one_group[1:]) if name.endswith(_CORRECTION) and each.shape == one_group else each
+        for name, each in tensors.items()
+    }
+
+
 _SHARED = {
     f"shared_{name}": f"model.layers.{{i}}.mlp.shared_experts.{name}_proj.weight" for name in ("gate", "up", "down")
 }
@@ -120,6 +168,15 @@ _MINIMAX_NAMES = {
     "experts.down": f"{_EXPERT}.w2.weight",
 }
 
+_CORRECTION = "mlp.moe_statics.e_score_correction_bias"
+
+ERNIE_MOE = Family(
+    from_config={_ERNIE_MOE: _ernie},
+    from_metadata={"ernie4_5-moe": _ernie_gguf},
+    hf=FileLayout({**_HF.names, "router_correction": f"model.layers.{{i}}.{_CORRECTION}"}, interleaved=True),
+    gguf=FileLayout(GGUF_NAMES, interleaved=True),
+    apart=_ernie_apart,
+)
 GLM_MOE = Family(
     from_config={_GLM: _glm},
     from_metadata={"glm4moe": _glm_gguf},
