@@ -45,6 +45,7 @@ class Family:
             some in another way; it raises BadModel, naming the source of the decoder, where shapes differ.
         others: beginnings of the names of tensors of other parts, which a Hugging Face checkpoint may hold beside the
             decoder, and which are left out.
+        derived: ends of the names of tensors that follow from the config, besides those of rotary embeddings.
         copies: names under which those parts hold a tensor of the decoder too, and its own name.
         note: what an install says of these architectures; "" for nothing.
     """
@@ -55,6 +56,7 @@ class Family:
     gguf: FileLayout = GGUF_LAYOUT
     apart: Callable[[DecoderSpec, Mapping[str, StoredTensor], str], dict[str, StoredTensor]] | None = None
     others: tuple[str, ...] = ()
+    derived: tuple[str, ...] = ()
     copies: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
 

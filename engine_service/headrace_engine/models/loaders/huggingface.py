@@ -149,17 +149,22 @@ def _bind(spec: DecoderSpec, replaced: Replaced, files: Sequence[str], storages:
     for info in tensors.values():
         if info.stored.assembly is None and info.stored.storage not in storages:
             raise info.stored.error(f"is {info.stored.storage}; supported are {', '.join(FLOATS)}")
-    warnings += [*replaced.warnings, *_left_over(rest, stored, spec)]
+    warnings += [*replaced.warnings, *_left_over(rest, stored, spec, (*family.derived, _FOLLOWS_FROM_CONFIG))]
     return _Bound(spec, tensors, tuple(warnings))
 
 
-def _left_over(rest: Sequence[StoredTensor], stored: Mapping[str, StoredTensor], spec: DecoderSpec) -> list[str]:
+def _left_over(
+    rest: Sequence[StoredTensor], stored: Mapping[str, StoredTensor], spec: DecoderSpec, follows: tuple[str, ...]
+) -> list[str]:
     """Return warnings about unused tensors.
+
+    Args:
+        follows: ends of the names of those that follow from the config.
 
     Raises:
         BadModel: one of them is not known to be of no effect.
     """
-    derived = [tensor for tensor in rest if tensor.name.endswith(_FOLLOWS_FROM_CONFIG)]
+    derived = [tensor for tensor in rest if tensor.name.endswith(follows)]
     zeros = [tensor for tensor in rest if is_zero_bias(tensor, stored)]
     further = predicting(rest, spec.num_layers)
     harmless = {tensor.name for tensor in (*derived, *zeros, *further)}
