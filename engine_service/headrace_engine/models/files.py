@@ -132,6 +132,7 @@ class TensorInfo:
             halves; 0: the rows are in order.
         rotary_dim: leading rows of each of these heads that rotate; the others stay.
         shift: added to all values.
+        exact: its values are float32 whatever the number format of the model: small differences choose other experts.
     """
 
     name: str
@@ -139,6 +140,7 @@ class TensorInfo:
     interleaved_heads: int = 0
     rotary_dim: int = 0
     shift: float = 0.0
+    exact: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -88,6 +88,9 @@ _PREDICTS = "eh_proj.weight"
 _PREDICTING = "model.mtp_"
 """Beginning of the names of other parts that do."""
 
+_CHOOSING = ("router", "router_correction")
+"""Last parts of the canonical names of what chooses experts."""
+
 HF_LAYOUT, GGUF_LAYOUT = FileLayout(HF_NAMES), FileLayout(GGUF_NAMES)
 """Of Llama-like models."""
 
@@ -171,6 +174,8 @@ def info_of(canonical: str, stored: StoredTensor, spec: DecoderSpec, layout: Fil
     part = canonical.rpartition(".")[2]
     if part.endswith("_norm"):
         return TensorInfo(canonical, stored, shift=layout.norm_shift)
+    if part in _CHOOSING and spec.experts is not None and spec.experts.corrected:
+        return TensorInfo(canonical, stored, exact=True)
     heads = {"q": spec.num_heads, "k": spec.num_kv_heads}.get(part.removesuffix("_bias"), 0)
     if not layout.interleaved or not heads:
         return TensorInfo(canonical, stored)

@@ -229,7 +229,7 @@ def _model_keys(architecture: str, config: Mapping[str, Any]) -> dict[str, Any]:
     if architecture in ("dots1", "ernie4_5-moe", "glm4moe", "minimax-m2"):
         keys |= {key: config[name] for name, key in _ROUTED.items() if name in config}
         keys |= {
-            "expert_gating_func": 2,
+            "expert_gating_func": 1 if architecture == "ernie4_5-moe" else 2,
             "expert_feed_forward_length": config.get("moe_intermediate_size", config["intermediate_size"]),
         }
     return {"general.name": "tiny", **{f"{architecture}.{key}": value for key, value in keys.items()}}

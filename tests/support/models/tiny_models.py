@@ -210,6 +210,15 @@ FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "tie_word_embeddings": True,
         },
     ),
+    "ernie moe biases": (
+        "Ernie4_5_Moe",
+        {
+            "moe_intermediate_size": 40,
+            "moe_num_experts": 8,
+            "moe_k": 3,
+            "use_bias": True,
+        },
+    ),
     "minimax m2": (
         "MiniMaxM2",
         {"head_dim": 24, "num_local_experts": 8, "num_experts_per_tok": 3, "rope_parameters": _HALF},

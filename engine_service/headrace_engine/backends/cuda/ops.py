@@ -107,7 +107,7 @@ class CudaOps:
         if isinstance(weight, QuantizedWeight):
             return self._products.linear(x, weight, bias)
         assert isinstance(weight, Tensor), "RowQuantizedWeights are multiplied by RowCodeOps"
-        return torch.nn.functional.linear(x, weight, bias)
+        return torch.nn.functional.linear(x.to(weight.dtype), weight, bias)
 
     def linears(self, x: Tensor, projections: Sequence[tuple[Weight, Tensor | None]]) -> Sequence[Tensor]:
         """See Ops. Contiguous weights take one product, whose columns are the results."""

@@ -24,8 +24,8 @@ _DOTS_WINDOW, _DOTS_FULL_LAYERS = 4_096, 62
 _ERNIE_MOE = "Ernie4_5_MoeForCausalLM"
 _ERNIE_FIRST, _ERNIE_SHARED, _ERNIE_LEAST = 1, 2, 1e-12
 _MINIMAX_HEAD_DIM, _MINIMAX_THETA = 128, 5_000_000.0
-_SIGMOID = 2
-"""Value of `expert_gating_func` in GGUF files."""
+_SOFTMAX, _SIGMOID = 1, 2
+"""Values of `expert_gating_func` in GGUF files."""
 
 
 def _glm(config: ConfigFields) -> DecoderSpec:
@@ -76,8 +76,10 @@ def _minimax(config: ConfigFields) -> DecoderSpec:
     kinds = config.get("attn_type_list")
     if kinds is not None and (not isinstance(kinds, list) or any(kind != 1 for kind in kinds)):
         raise config.error("attn_type_list", "is not supported; supported are layers of type 1")
+    if config.has("head_dim") and config.get("head_dim") is None:
+        raise config.error("head_dim", "must be a number")
     head_dim = config.integer("head_dim", _MINIMAX_HEAD_DIM)
-    if config.get("rotary_dim") is not None and config.get("partial_rotary_factor") is None:
+    if config.get("rotary_dim") is not None and not config.has("partial_rotary_factor"):
         config = config.replacing({"partial_rotary_factor": config.integer("rotary_dim") / head_dim})
     spec = decoder_from_config(config, _MINIMAX, head_dim=head_dim, theta=_MINIMAX_THETA, rotating=1.0)
     experts = read_experts(config, count="num_local_experts", width="intermediate_size", normalised=True)
@@ -103,12 +105,16 @@ def _minimax_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
     return _gguf_experts(metadata, replace(spec, qk_norm=QkNorm.WHOLE), normalised=True)
 
 
-def _gguf_experts(metadata: ConfigFields, spec: DecoderSpec, *, normalised: bool) -> DecoderSpec:
-    check_absent(metadata, ("attention.scale",))
-    if metadata.get("expert_gating_func") not in (None, _SIGMOID):
-        raise metadata.error("expert_gating_func", f"is not supported for this architecture; supported is {_SIGMOID}")
+def _check_gating(metadata: ConfigFields, only: int) -> None:
+    if metadata.get("expert_gating_func") not in (None, only):
+        raise metadata.error("expert_gating_func", f"is not supported for this architecture; supported is {only}")
     if metadata.integer("expert_group_used_count", 1) < metadata.integer("expert_group_count", 1):
         raise metadata.error("expert_group_used_count", "is not supported; supported are all groups")
+
+
+def _gguf_experts(metadata: ConfigFields, spec: DecoderSpec, *, normalised: bool) -> DecoderSpec:
+    check_absent(metadata, ("attention.scale",))
+    _check_gating(metadata, _SIGMOID)
     experts, shared = gguf_experts(metadata, spec, normalised=normalised, scaled=True), 0
     if metadata.get("expert_shared_count") is not None:
         shared = metadata.integer("expert_shared_count", minimum=0)
@@ -119,7 +125,10 @@ def _ernie(config: ConfigFields) -> DecoderSpec:
     """Read the config; the dense model of the same name has what it shares with this one."""
     if config.number("moe_norm_min", _ERNIE_LEAST) != _ERNIE_LEAST:
         raise config.error("moe_norm_min", f"is not supported; supported is {_ERNIE_LEAST:g}")
+    if not config.has("head_dim"):  # Unlike the dense model's, it is not 128 then.
+        config = config.replacing({"head_dim": None})
     spec = replace(ERNIE.from_config["Ernie4_5ForCausalLM"](config), architecture=_ERNIE_MOE)
+    spec = replace(spec, head_bias=config.flag("use_bias", False))
     experts = read_experts(
         config, count="moe_num_experts", width="moe_intermediate_size", normalised=True, used="moe_k"
     )
@@ -135,6 +144,7 @@ def _ernie(config: ConfigFields) -> DecoderSpec:
 
 def _ernie_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
     check_absent(metadata, ("attention.scale",))
+    _check_gating(metadata, _SOFTMAX)
     if metadata.integer("interleave_moe_layer_step", 1) != 1:
         raise metadata.error("interleave_moe_layer_step", "is not supported; supported is 1")
     spec = decoder_from_metadata(metadata, "ernie4_5-moe", hints)

@@ -59,6 +59,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("MiniMaxM2ForCausalLM", {"attn_type_list": [1, 0, 1, 1]}, "attn_type_list = [1, 0, 1, 1] is not supported"),
     ("Ernie4_5_MoeForCausalLM", {**_ERNIE, "moe_norm_min": 1e-3}, "moe_norm_min = 0.001 is not supported; supported"),
     ("Ernie4_5_MoeForCausalLM", {**_ERNIE, "moe_layer_start_index": 4}, "moe_layer_start_index = 4 leaves no layer"),
+    ("MiniMaxM2ForCausalLM", {"head_dim": None, "rotary_dim": 16}, "head_dim is absent and must be a number"),
     ("MiniMaxM2ForCausalLM", {"use_qk_norm": False}, "use_qk_norm = False is not supported; supported is true"),
     ("PhiMoEForCausalLM", {**_PHIMOE, "num_experts_per_tok": 3}, "num_experts_per_tok = 3 is not supported"),
     ("PhiMoEForCausalLM", {**_PHIMOE, "rope_scaling": {"type": "linear", "factor": 2.0}}, "type = 'linear' is not"),
