@@ -317,9 +317,12 @@ typedef struct CoreExpert {
 } CoreExpert;
 
 /* out = the sum of the outputs of each row's experts times their weights, plus what is shared. A row's experts are the
- * `used` ones with its highest scores, of equal ones the first; their weights are softmax over all scores, or over
- * those of its experts. An expert's output is down * (activation(gate * x) * up * x), each product with its bias.
- * Weights of an expert that no row of the step uses are not read. */
+ * `used` ones with its highest scores, of equal ones the first; their weights are softmax over all scores, or with
+ * `sigmoid` the sigmoids of theirs, divided by their sum if `normalised`, times the scale. With a correction, experts
+ * are compared by these weights before any division plus the correction. With a mixer_threshold, the weight of each, of
+ * score m, is softmax over m and those scores s of experts not chosen before it of which (m - s) / max(|s|, m) is at
+ * most the threshold. An expert's output is down * (activation(gate * x) * up * x), each product with its bias. Weights
+ * of an expert that no row of the step uses are not read. */
 typedef struct CoreExperts {
   const CoreExpert* experts; /* [count]; must outlive the program. The same storage for each: shapes, formats, groups */
   CoreValue x;
@@ -329,9 +332,13 @@ typedef struct CoreExperts {
   CoreValue out;    /* may be none of the others */
   int32_t count;
   int32_t used;
-  int32_t normalised;  /* 1: weights are softmax over a row's experts; 0: over all */
-  int32_t activation;  /* CoreGate */
-  int32_t activations; /* CoreActivations */
+  int32_t normalised;    /* 1: the weights of a row's experts are divided by their sum */
+  int32_t activation;    /* CoreGate */
+  int32_t activations;   /* CoreActivations */
+  float mixer_threshold; /* 0: none */
+  int32_t sigmoid;       /* 1: sigmoids of scores in place of softmax */
+  float scale;
+  const float* correction; /* [count]; null: none */
 } CoreExperts;
 
 /* out = the logits rows of x (CoreBatch.wanted). */

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,12 +26,12 @@ _TYPES = {
 }  # fmt: skip
 
 
-def assemble(stored: StoredTensor, data: Sequence[memoryview]) -> memoryview:
+def assemble(stored: StoredTensor, read: Callable[[StoredTensor], memoryview]) -> memoryview:
     """Return the rows of a matrix in its storage type.
 
     Args:
         stored: the matrix.
-        data: bytes of the parts of its assembly.
+        read: returns the bytes of a part of its assembly.
 
     Raises:
         BadModel: a scale is not finite, or a zero point is out of range or not what the config says.
@@ -39,11 +39,8 @@ def assemble(stored: StoredTensor, data: Sequence[memoryview]) -> memoryview:
     assembly = stored.assembly
     assert assembly is not None
     if assembly.layout == GROUPED:
-        rows = np.frombuffer(data[0], dtype=np.uint8).reshape(assembly.parts[0].shape[0], -1)
-        places = assembly.first + np.arange(stored.shape[0]) * assembly.step
-        taken: Bytes = rows[places // assembly.height * assembly.group + places % assembly.height]
-        return taken.reshape(-1).data
-    parts = [_array(part, bytes_) for part, bytes_ in zip(assembly.parts, data, strict=True)]
+        return _grouped(stored, assembly, read).reshape(-1).data
+    parts = [_array(part, read(part)) for part in assembly.parts]
     if assembly.layout in EXPERT_LAYOUTS:
         picked = slice(assembly.first, assembly.first + stored.shape[0] * assembly.step, assembly.step)
         made = EXPERT_LAYOUTS[assembly.layout](assembly.parts, parts, picked)
@@ -59,6 +56,26 @@ def assemble(stored: StoredTensor, data: Sequence[memoryview]) -> memoryview:
         else:
             rows[begin:end] = _rows(assembly, stored.storage, inputs, parts, numbers)
     return rows.reshape(-1).data
+
+
+def _grouped(stored: StoredTensor, assembly: Assembly, read: Callable[[StoredTensor], memoryview]) -> Bytes:
+    """Return rows that have others between them in their tensor, of which none is assembled for these."""
+    (part,), count = assembly.parts, stored.shape[0]
+    if part.assembly is None:
+        places = assembly.first + np.arange(count)
+        taken: Bytes = _bytes(part, read)[places // assembly.height * assembly.group + places % assembly.height]
+        return taken
+    rows, done = np.empty((count, stored.nbytes // count), np.uint8), 0
+    while done < count:
+        run, place = divmod(assembly.first + done, assembly.height)
+        size = min(assembly.height - place, count - done)
+        rows[done : done + size] = _bytes(part.rows(run * assembly.group + place, size), read)
+        done += size
+    return rows
+
+
+def _bytes(part: StoredTensor, read: Callable[[StoredTensor], memoryview]) -> Bytes:
+    return np.frombuffer(read(part), dtype=np.uint8).reshape(part.shape[0], -1)
 
 
 def _rows(assembly: Assembly, storage: str, inputs: int, parts: Parts, numbers: range) -> Bytes:

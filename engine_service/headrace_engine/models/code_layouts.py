@@ -18,6 +18,9 @@ from headrace_engine.models.quantized_rows import SCALES_OF_A_SCALE, unpaired
 Bytes = NDArray[np.uint8]
 Parts = Sequence[NDArray[Any]]
 
+_WORD = 32
+"""Bits of a word of packed codes."""
+
 _AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
 """For each of eight outputs, the index of its code in a word."""
 
@@ -62,7 +65,8 @@ class GptqLayout(Layout):
 
     def zeros(self, parts: Parts, rows: NDArray[np.int64], bits: int) -> NDArray[np.int32] | None:
         """See Layout."""
-        return _unpacked(parts[2], bits)[:, rows].T.astype(np.int32) + np.int32(self._added)
+        words, own = _words(rows, bits)
+        return _unpacked(parts[2][:, words], bits)[:, own].T.astype(np.int32) + np.int32(self._added)
 
 
 class AwqLayout(GptqLayout):
@@ -79,7 +83,8 @@ class AwqLayout(GptqLayout):
 
     def zeros(self, parts: Parts, rows: NDArray[np.int64], bits: int) -> NDArray[np.int32] | None:
         """See Layout."""
-        return _in_order(parts[2])[:, rows].T.astype(np.int32)
+        words, own = _words(rows, bits)
+        return _in_order(parts[2][:, words])[:, own].T.astype(np.int32)
 
 
 class RowLayout(Layout):
@@ -106,7 +111,8 @@ class RowLayout(Layout):
             return None
         if parts[2].dtype == np.uint8:
             return (_by_rows(parts[2])[rows] ^ self._flipped).astype(np.int32)
-        return _unpacked(parts[2].T, bits).T[rows].astype(np.int32)
+        words, own = _words(rows, bits)
+        return _unpacked(parts[2][words].T, bits).T[own].astype(np.int32)
 
 
 class E4m3Layout(RowLayout):
@@ -166,6 +172,13 @@ LAYOUTS: Mapping[str, Layout] = {
 def _by_rows(values: NDArray[Any]) -> NDArray[Any]:
     """Return scales or zero points as [rows, groups], whatever their shape says of single ones."""
     return values.reshape(-1, values.shape[1] if values.ndim == 2 else 1)
+
+
+def _words(rows: NDArray[np.int64], bits: int) -> tuple[slice, NDArray[np.int64]]:
+    """Return which words along the outputs hold codes of rows, which ascend, and the places of these codes in them."""
+    codes = _WORD // bits
+    first = rows[0] // codes
+    return slice(first, rows[-1] // codes + 1), rows - first * codes
 
 
 def _unpacked(words: NDArray[np.uint32], bits: int) -> Bytes:

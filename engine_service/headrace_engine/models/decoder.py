@@ -122,7 +122,8 @@ class Decoder(Generic[Tensor, Prepared]):
             score = self._linear(layer, "shared_score", x, False, rows) if spec.shared_gate else None
             shared = Shared(self._mlp(layer, x, rows, "shared_"), score)
         self._go_on()
-        return self._ops.experts(x, scores, self._experts_of[layer], shared)
+        correction = self._weights.get(f"layers.{layer}.router_correction")
+        return self._ops.experts(x, scores, self._experts_of[layer], shared, correction)
 
     def _joined(self, branch: Tensor | None, residual: Tensor, norm: str) -> tuple[Tensor, Tensor]:
         """Return the norm, if there is one, of the sum of branch and residual, and the sum."""

@@ -4,7 +4,8 @@ Canonical names are `embed`, `final_norm`, `head` (absent where the head is tied
 `input_norm`, `q`, `k`, `v`, `o`, `post_norm`, `gate`, `up`, `down`; a bias has the name of its matrix and `_bias`. Some
 have norms of queries and keys, `q_norm` and `k_norm`, or of what attention and MLP add, `attention_out_norm` and
 `mlp_out_norm`. Layers with experts have `router`, and for expert e `experts.{e}.` with `gate`, `up`, `down` instead of
-those three; an expert of all tokens is `shared_gate`, `shared_up` and `shared_down`, and its score `shared_score`.
+those three; an expert of all tokens is `shared_gate`, `shared_up` and `shared_down`, and its score `shared_score`;
+`router_correction` is added to the scores by which experts are chosen.
 """
 
 from __future__ import annotations
@@ -131,6 +132,7 @@ class TensorInfo:
             halves; 0: the rows are in order.
         rotary_dim: leading rows of each of these heads that rotate; the others stay.
         shift: added to all values.
+        exact: its values are float32 whatever the number format of the model: small differences choose other experts.
     """
 
     name: str
@@ -138,6 +140,7 @@ class TensorInfo:
     interleaved_heads: int = 0
     rotary_dim: int = 0
     shift: float = 0.0
+    exact: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -27,6 +28,7 @@ HF_NAMES: Mapping[str, str] = {
     "k_norm": "model.layers.{i}.self_attn.k_norm.weight",
     "sinks": "model.layers.{i}.self_attn.sinks",
     "router": "model.layers.{i}.mlp.gate.weight",
+    "router_correction": "model.layers.{i}.mlp.gate.e_score_correction_bias",
     "experts.gate": "model.layers.{i}.mlp.experts.{e}.gate_proj.weight",
     "experts.up": "model.layers.{i}.mlp.experts.{e}.up_proj.weight",
     "experts.down": "model.layers.{i}.mlp.experts.{e}.down_proj.weight",
@@ -52,6 +54,7 @@ GGUF_NAMES: Mapping[str, str] = {
     "mlp_out_norm": "blk.{i}.post_ffw_norm.weight",
     "sinks": "blk.{i}.attn_sinks.weight",
     "router": "blk.{i}.ffn_gate_inp.weight",
+    "router_correction": "blk.{i}.exp_probs_b.bias",
     "experts.gate": "blk.{i}.ffn_gate_exps.weight",
     "experts.up": "blk.{i}.ffn_up_exps.weight",
     "experts.down": "blk.{i}.ffn_down_exps.weight",
@@ -78,6 +81,15 @@ class FileLayout:
     interleaved: bool = False
     norm_shift: float = 0.0
 
+
+_LAYER = re.compile(r"(?:model\.layers|blk)\.(\d{1,4})\.")
+_PREDICTS = "eh_proj.weight"
+"""End of the name of the matrix that only layers which predict further ids have."""
+_PREDICTING = "model.mtp_"
+"""Beginning of the names of other parts that do."""
+
+_CHOOSING = ("router", "router_correction")
+"""Last parts of the canonical names of what chooses experts."""
 
 HF_LAYOUT, GGUF_LAYOUT = FileLayout(HF_NAMES), FileLayout(GGUF_NAMES)
 """Of Llama-like models."""
@@ -162,6 +174,8 @@ def info_of(canonical: str, stored: StoredTensor, spec: DecoderSpec, layout: Fil
     part = canonical.rpartition(".")[2]
     if part.endswith("_norm"):
         return TensorInfo(canonical, stored, shift=layout.norm_shift)
+    if part in _CHOOSING and spec.experts is not None and spec.experts.corrected:
+        return TensorInfo(canonical, stored, exact=True)
     heads = {"q": spec.num_heads, "k": spec.num_kv_heads}.get(part.removesuffix("_bias"), 0)
     if not layout.interleaved or not heads:
         return TensorInfo(canonical, stored)
@@ -178,3 +192,10 @@ def name_some(names: Iterable[str]) -> str:
 def _missing(missing: list[str], spec: DecoderSpec, files: Iterable[str], source: str) -> BadModel:
     needs = f"{len(missing)} tensor(s) that {spec.architecture} of {source} needs"
     return BadModel(f"{name_some(files)}: {needs} are absent: {name_some(missing)}")
+
+
+def predicting(rest: Sequence[StoredTensor], layers: int) -> list[StoredTensor]:
+    """Return the unused tensors of parts that predict further ids: layers behind the decoder's, or others."""
+    numbers = {each.name: int(found[1]) for each in rest if (found := _LAYER.match(each.name))}
+    further = {number for name, number in numbers.items() if number >= layers and name.endswith(_PREDICTS)}
+    return [each for each in rest if numbers.get(each.name) in further or each.name.startswith(_PREDICTING)]

@@ -23,7 +23,7 @@ def map_tensor(stored: StoredTensor) -> memoryview:
     if stored.assembly is not None:
         from headrace_engine.models.assembled import assemble  # Needs numpy, which opening a model does not.
 
-        return assemble(stored, [map_tensor(part) for part in stored.assembly.parts])
+        return assemble(stored, map_tensor)
     with open_model_file(stored.file) as file:
         size, expected = file.seek(0, 2), stored.offset + stored.nbytes
         if size < expected:

@@ -132,11 +132,17 @@ class Ops(Protocol[Tensor, Prepared]):
         ...
 
     def experts(
-        self, x: Tensor, scores: Tensor, experts: Sequence[Expert[Tensor]], shared: Shared[Tensor] | None
+        self,
+        x: Tensor,
+        scores: Tensor,
+        experts: Sequence[Expert[Tensor]],
+        shared: Shared[Tensor] | None,
+        correction: Tensor | None = None,
     ) -> Tensor:
         """Return the sum of the outputs of each row's experts, by their weights, and of what is shared: [rows, hidden].
 
-        The spec says how scores [rows, experts] choose them; of equal scores, those of the first experts.
+        The spec says how scores [rows, experts] choose them, with a correction [experts] if there is one; of equal
+        scores, those of the first experts.
         """
         ...
 

@@ -110,6 +110,13 @@ class ExpertsSpec:
         shared_width: intermediate size of one more expert, of all tokens; 0: there is none.
         shared_gate: whether the output of that one is multiplied by the sigmoid of a score of its own.
         bias: whether the router and the experts add biases.
+        mixer_threshold: SparseMixer's, which then gives the weights: an expert's is softmax over its own score m and
+            those scores s of experts not chosen before it of which (m − s) / max(|s|, m) is at most this; 0: there is
+            none.
+        sigmoid: scores become sigmoids in place of softmax.
+        corrected: each expert has a number that is added to its sigmoid, or to its softmax over all, where experts are
+            chosen, and not to its weight.
+        scale: factor of weights.
     """
 
     count: int
@@ -119,6 +126,10 @@ class ExpertsSpec:
     shared_width: int = 0
     shared_gate: bool = False
     bias: bool = False
+    mixer_threshold: float = 0.0
+    sigmoid: bool = False
+    corrected: bool = False
+    scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,8 @@ def _layer_shapes(spec: DecoderSpec, index: int) -> dict[str, tuple[int, ...]]:
         **(_experts_matrices(spec) if spec.layers[index].experts else _mlp(spec)),
     }
     shapes = _norm_shapes(spec) | ({"sinks": (spec.num_heads,)} if spec.sinks else {})
+    if spec.layers[index].experts and spec.experts is not None and spec.experts.corrected:
+        shapes["router_correction"] = (spec.experts.count,)
     for name, (outputs, inputs, has_bias) in matrices.items():
         shapes[name] = (outputs, inputs)
         if has_bias:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -175,11 +175,12 @@ def load_tokenizer(files: ModelFiles) -> TokenizerBundle:
 
 
 def _bundle(files: ModelFiles, built: BuiltTokenizer, source: str) -> TokenizerBundle:
-    _check_vocabulary(files, built.tokenizer)
-    ids = ids_of(files, built)
-    spelled = enumerate(piece_bytes(built.tokenizer, source))
-    pieces = tuple(b"" if token_id in ids.holes else piece for token_id, piece in spelled)
+    vocabulary: dict[str, int] = built.tokenizer.get_vocab(with_added_tokens=True)
     added = built.tokenizer.get_added_tokens_decoder()
+    _check_vocabulary(files, built.tokenizer, set(vocabulary.values()) - added.keys())
+    ids = ids_of(files, built, vocabulary)
+    spelled = enumerate(piece_bytes(built.tokenizer, vocabulary, source))
+    pieces = tuple(b"" if token_id in ids.holes else piece for token_id, piece in spelled)
     special = {token_id: token.content for token_id, token in sorted(added.items()) if token.special}
     bos_text = built.named.get("bos_token", "")
     bos_id = built.tokenizer.token_to_id(bos_text) if bos_text else None
@@ -231,11 +232,9 @@ def _max_token_bytes(tokenizer: Tokenizer, pieces: tuple[bytes, ...]) -> int:
     return max(map(len, pieces)) * (_COMPOSED if tokenizer.normalizer else 1)
 
 
-def _check_vocabulary(files: ModelFiles, tokenizer: Tokenizer) -> None:
-    """Check that all ids of the vocabulary have rows in the model; those of added tokens may lie beyond."""
-    size, vocabulary = files.spec.vocab_size, tokenizer.get_vocab(with_added_tokens=False)
-    added = tokenizer.get_added_tokens_decoder()
-    last = max((token_id for token_id in vocabulary.values() if token_id not in added), default=-1)
+def _check_vocabulary(files: ModelFiles, tokenizer: Tokenizer, ids: Collection[int]) -> None:
+    """Check that these ids, all but those of added tokens, have rows in the model; others may lie beyond."""
+    size, last = files.spec.vocab_size, max(ids, default=-1)
     if last >= size:
         text = f"the tokenizer has {last + 1} ids (the last is {shown(tokenizer.id_to_token(last))})"
         raise BadModel(

@@ -47,12 +47,12 @@ def read_all(files: ModelFiles, progress: Progress, read: Callable[[TensorInfo],
 
 
 def read_tensor(info: TensorInfo, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Read one tensor of shape info.shape: dequantized, its rows in order, owning its memory.
+    """Read one tensor of shape info.shape: dequantized, its rows in order, owning its memory; exact ones in float32.
 
     Raises:
         BadModel: the file has changed since it was opened, or values do not fit into `dtype`.
     """
-    stored = info.stored
+    stored, dtype = info.stored, torch.float32 if info.exact else dtype
     data = map_tensor(stored)
     result = torch.empty(stored.shape, dtype=torch.float32 if info.shift else dtype, device=device)
     if stored.storage in PLAIN:

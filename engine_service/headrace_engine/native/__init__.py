@@ -28,7 +28,7 @@ from headrace_engine.native.errors import NativeError, NativeUnavailable
 from headrace_engine.native.exchange import Exchange, exchange_bytes
 from headrace_engine.native.library import Library, Native, load
 from headrace_engine.native.matrix import ALIGNMENT, Matrix, MatrixRows, PackedMatrix, weight_version
-from headrace_engine.native.operands import ExpertWeights, Product
+from headrace_engine.native.operands import ExpertWeights, Product, Routing
 from headrace_engine.native.program import Program
 from headrace_engine.native.program_ops import NO_VALUE
 
@@ -59,6 +59,7 @@ __all__ = [
     "PackedMatrix",
     "Product",
     "Program",
+    "Routing",
     "Rows",
     "Sampled",
     "Sampling",

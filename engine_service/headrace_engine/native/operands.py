@@ -33,6 +33,27 @@ class ExpertWeights:
     down_bias: NDArray[np.float32] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """How scores choose the experts of a row, and weigh them.
+
+    Attributes:
+        used: number of experts of a row.
+        normalised: whether the weights of a row's experts are divided by their sum.
+        mixer_threshold: SparseMixer's, which then gives the weights; 0: none.
+        sigmoid: whether weights are sigmoids of scores, and not softmax over all.
+        scale: factor of weights.
+        correction: added to these weights where experts are chosen, float32 [experts]; None: nothing.
+    """
+
+    used: int
+    normalised: bool
+    mixer_threshold: float = 0.0
+    sigmoid: bool = False
+    scale: float = 1.0
+    correction: NDArray[np.float32] | None = None
+
+
 def expert_struct(expert: ExpertWeights) -> abi.Expert:
     """Return the struct of an expert, which points to its weights."""
     products = (expert.gate, expert.up, expert.down)

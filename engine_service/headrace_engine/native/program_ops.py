@@ -13,7 +13,7 @@ from headrace_engine.native import abi
 from headrace_engine.native.abi import Activations, Gate, LowRank, Shape, Value
 from headrace_engine.native.library import Native
 from headrace_engine.native.matrix import PackedMatrix
-from headrace_engine.native.operands import ExpertWeights, Product, address_of, expert_struct
+from headrace_engine.native.operands import ExpertWeights, Product, Routing, address_of, expert_struct
 
 NO_VALUE = Value()
 """Marks an absent optional input."""
@@ -143,9 +143,8 @@ class ProgramOps:
         x: Value,
         scores: Value,
         out: Value,
-        used: int,
+        routing: Routing,
         *,
-        normalised: bool,
         activation: Gate = Gate.SILU,
         activations: Activations = Activations.FULL,
         shared: Value = NO_VALUE,
@@ -155,16 +154,16 @@ class ProgramOps:
 
         Args:
             experts: their weights.
-            scores: by which `used` experts are chosen for a row.
-            normalised: whether the weights of a row's experts are softmax over these, or over all.
+            scores: by which experts are chosen for a row, as the routing says.
             shared: added, times the sigmoid of `score` if there is one.
         """
         structs = (abi.Expert * len(experts))(*(expert_struct(expert) for expert in experts))
+        correction = None if routing.correction is None else address_of(routing.correction, len(experts))
         op = abi.Experts(
-            ctypes.addressof(structs), x, scores, shared, score, out, len(experts), used, normalised, activation,
-            activations,
+            ctypes.addressof(structs), x, scores, shared, score, out, len(experts), routing.used, routing.normalised,
+            activation, activations, routing.mixer_threshold, routing.sigmoid, routing.scale, correction,
         )  # fmt: skip
-        self._record("experts", op, (structs, experts))
+        self._record("experts", op, (structs, experts, routing))
 
     def scaled(
         self, x: Value, out: Value, scale: float = 1.0, *, soft_cap: float = 0.0, added: Value = NO_VALUE

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from headrace_engine.native import Cpu, ExpertWeights, Gate, Isa, Matrix, NativeError, Program
+from headrace_engine.native import Cpu, ExpertWeights, Gate, Isa, Matrix, NativeError, Program, Routing
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from native.cpu.test_linear import FORMATS
@@ -51,22 +51,30 @@ def program(
     normalised: bool,
     rows: int = 0,
     gate: Gate = Gate.SILU,
+    **routing: Any,
 ) -> OneProgram:
     hidden = inputs["x"].shape[1]
 
     def record(made: Program, v: Values) -> None:
         more = {name: v[name] for name in ("shared", "score") if name in v}
-        made.experts(experts, v["x"], v["scores"], v["out"], used, normalised=normalised, activation=gate, **more)
+        chosen = Routing(used, normalised, **routing)
+        made.experts(experts, v["x"], v["scores"], v["out"], chosen, activation=gate, **more)
 
     return OneProgram(cpu, inputs, {"out": hidden}, record, max_tokens=rows)
 
 
 def expected(inputs: dict[str, Any], exact: Sequence[Any], used: int, normalised: bool) -> Exact:
-    x, scores = (inputs[name].astype(np.float64) for name in ("x", "scores"))
+    scores = inputs["scores"].astype(np.float64)
     chosen = np.argsort(-scores, axis=1, kind="stable")[:, :used]
     weights = np.exp(scores - scores.max(1, keepdims=True))
     picked = np.take_along_axis(weights, chosen, 1)
     picked /= (picked if normalised else weights).sum(1, keepdims=True)
+    return mixed(inputs, exact, chosen, picked)
+
+
+def mixed(inputs: dict[str, Any], exact: Sequence[Any], chosen: Exact, picked: Exact) -> Exact:
+    """The sums of the outputs of chosen experts by their weights, and what is shared."""
+    x = inputs["x"].astype(np.float64)
     out = np.zeros_like(x)
     for row, (numbers, factors) in enumerate(zip(chosen, picked, strict=True)):
         for number, factor in zip(numbers, factors, strict=True):
@@ -104,6 +112,74 @@ def test_any_counts_and_sizes(cpu: Cpu, data: st.DataObject, normalised: bool, s
     got = program(cpu, inputs, experts.packed, used, normalised).run()["out"]
     wanted = expected(inputs, experts.exact, used, normalised)
     np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("rows", [1, 5, 40])
+@pytest.mark.parametrize("threshold", [0.02, 0.8, 3.0])
+def test_weights_of_sparse_mixer(cpu: Cpu, rng: np.random.Generator, rows: int, threshold: float) -> None:
+    """Each is softmax over the scores of experts not before it that are near its own."""
+    count, used = 7, 3
+    experts, inputs = mixture(rng, cpu, "float32", count, 32, 40), random_inputs(rng, rows, 32, count)
+    inputs["scores"] += 1.0
+    chosen = np.argsort(-inputs["scores"], axis=1, kind="stable")[:, :used]
+    picked = np.zeros(chosen.shape)
+    for row, scores in enumerate(inputs["scores"].astype(np.float64)):
+        left = set(range(count))
+        for place, number in enumerate(chosen[row]):
+            top = scores[number]
+            near = [each for each in left if (top - scores[each]) / max(abs(scores[each]), top) <= threshold]
+            picked[row, place] = 1 / sum(np.exp(scores[each] - top) for each in near)
+            left.remove(number)
+    got = program(cpu, inputs, experts.packed, used, False, mixer_threshold=threshold).run()["out"]
+    wanted = mixed(inputs, experts.exact, chosen, picked)
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), normalised=st.booleans(), corrected=st.booleans(), seed=st.integers(0, 2**16))
+def test_sigmoids_of_scores(cpu: Cpu, data: st.DataObject, normalised: bool, corrected: bool, seed: int) -> None:
+    """They choose experts, with a correction if there is one, and without it they are the weights."""
+    rng, count = np.random.default_rng(seed), data.draw(st.integers(1, 40))
+    used, rows = data.draw(st.integers(1, count)), data.draw(st.integers(1, 40))
+    experts, inputs = mixture(rng, cpu, "float32", count, 24, 20), random_inputs(rng, rows, 24, count)
+    correction = rng.standard_normal(count).astype(np.float32) if corrected else None
+    sigmoids = 1 / (1 + np.exp(-inputs["scores"].astype(np.float64)))
+    chosen = np.argsort(-(sigmoids if correction is None else sigmoids + correction), axis=1, kind="stable")[:, :used]
+    picked = np.take_along_axis(sigmoids, chosen, 1)
+    if normalised:
+        picked /= picked.sum(1, keepdims=True)
+    more = {"sigmoid": True, "scale": 2.5, "correction": correction}
+    got = program(cpu, inputs, experts.packed, used, normalised, **more).run()["out"]
+    wanted = mixed(inputs, experts.exact, chosen, 2.5 * picked)
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("normalised", [False, True])
+def test_a_correction_of_softmax(cpu: Cpu, rng: np.random.Generator, normalised: bool) -> None:
+    """Of scores that are far apart, so that the expert of the highest one need not be chosen."""
+    count, used = 9, 3
+    experts, inputs = mixture(rng, cpu, "float32", count, 32, 40), random_inputs(rng, 20, 32, count)
+    inputs["scores"] *= 60
+    correction = 2 * rng.standard_normal(count).astype(np.float32)
+    scores = inputs["scores"].astype(np.float64)
+    weights = np.exp(scores - scores.max(1, keepdims=True))
+    weights /= weights.sum(1, keepdims=True)
+    chosen = np.argsort(-(weights + correction), axis=1, kind="stable")[:, :used]
+    picked = np.take_along_axis(weights, chosen, 1)
+    assert picked.sum(1).min() < 1e-12 < 1e-3 < picked.sum(1).max()
+    if normalised:
+        picked /= np.maximum(picked.sum(1, keepdims=True), 1e-12)
+    got = program(cpu, inputs, experts.packed, used, normalised, correction=correction).run()["out"]
+    wanted = mixed(inputs, experts.exact, chosen, picked)
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+
+
+def test_sigmoids_that_are_all_zero_weigh_nothing(cpu: Cpu, rng: np.random.Generator) -> None:
+    experts, inputs = mixture(rng, cpu, "float32", 4, 32, 40), random_inputs(rng, 3, 32, 4)
+    inputs["scores"][:] = -200
+    got = program(cpu, inputs, experts.packed, 2, True, sigmoid=True).run()["out"]
+    wanted = inputs["shared"] / (1 + np.exp(-inputs["score"].astype(np.float64)))
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -21,19 +21,23 @@ _PIECES = (f"{SPACE}the", f"{SPACE}hello", "world", f"{SPACE}is", "ing", f"{SPAC
 ARCHITECTURES = {
     "cohere": "command-r",
     "cohere2": "cohere2",
+    "dots1": "dots1",
     "ernie4_5": "ernie4_5",
+    "ernie4_5_moe": "ernie4_5-moe",
     "exaone4": "exaone4",
     "falcon": "falcon",
     "gemma2": "gemma2",
     "gemma3_text": "gemma3",
     "glm": "chatglm",
     "glm4": "glm4",
+    "glm4_moe": "glm4moe",
     "gpt_neox": "gptneox",
     "gpt_oss": "gpt-oss",
     "granite": "granite",
     "granitemoe": "granitemoe",
     "granitemoeshared": "granitemoe",
     "llama": "llama",
+    "minimax_m2": "minimax-m2",
     "ministral3": "mistral3",
     "mistral": "llama",
     "mixtral": "llama",
@@ -70,6 +74,18 @@ _SCALES = {
     "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
     "shared_intermediate_size": "expert_shared_feed_forward_length",
 }
+_ROUTED = {
+    "n_routed_experts": "expert_count",
+    "n_shared_experts": "expert_shared_count",
+    "routed_scaling_factor": "expert_weights_scale",
+    "norm_topk_prob": "expert_weights_norm",
+    "first_k_dense_replace": "leading_dense_block_count",
+    "moe_num_experts": "expert_count",
+    "moe_k": "expert_used_count",
+    "moe_layer_start_index": "leading_dense_block_count",
+    "moe_layer_interval": "interleave_moe_layer_step",
+}
+"""Keys of families whose experts are chosen by corrected scores."""
 _QKV = re.compile(r"model\.layers\.(\d+)\.self_attn\.([qkv])_proj\.(weight|bias)")
 _EXPERT = re.compile(r"\.experts\.(\d+)\.")
 """Keys by their names in configs."""
@@ -208,6 +224,14 @@ def _model_keys(architecture: str, config: Mapping[str, Any]) -> dict[str, Any]:
     found = [(key, config.get(name)) for name, key in _SCALES.items()]
     without = ("attention.sliding_window",) if architecture in ("qwen3", "qwen3moe", "qwen2moe") else ()
     keys |= {key: value for key, value in found if value is not None and key not in without}
+    if architecture == "ernie4_5-moe":
+        keys["expert_shared_feed_forward_length"] = config["moe_num_shared_experts"] * config["moe_intermediate_size"]
+    if architecture in ("dots1", "ernie4_5-moe", "glm4moe", "minimax-m2"):
+        keys |= {key: config[name] for name, key in _ROUTED.items() if name in config}
+        keys |= {
+            "expert_gating_func": 1 if architecture == "ernie4_5-moe" else 2,
+            "expert_feed_forward_length": config.get("moe_intermediate_size", config["intermediate_size"]),
+        }
     return {"general.name": "tiny", **{f"{architecture}.{key}": value for key, value in keys.items()}}
 
 
@@ -261,6 +285,8 @@ def _tensors(source: Path, config: Mapping[str, Any], architecture: str) -> Iter
             target = name if name.startswith("blk.") else file_tensor_name(name, architecture, layers)
             if architecture.startswith("gemma") and target.endswith("norm.weight"):
                 data = data + 1
+            if name.endswith("correction_bias"):
+                data = data.reshape(-1)
             if "query_key_value" in name and architecture != "chatglm":
                 data = _by_projection(data, config)
             yield target, interleaved(name, data, config, architecture)
@@ -269,6 +295,7 @@ def _tensors(source: Path, config: Mapping[str, Any], architecture: str) -> Iter
 def file_tensor_name(name: str, architecture: str, layers: int) -> str:
     """Return the name in GGUF files of a tensor of Hugging Face files."""
     (kind,) = [kind for kind, known in gguf.MODEL_ARCH_NAMES.items() if known == architecture]
+    name = name.replace("e_score_correction_bias", "e_score_correction.bias")
     found = gguf.get_tensor_name_map(kind, layers).get_name(name, try_suffixes=(".weight", ".bias"))
     assert found is not None, name
     return found
@@ -283,7 +310,7 @@ def _stacked(tensors: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
     """Yield tensors as converters write them: those of all experts as one, and joined gates apart."""
     experts: dict[str, dict[int, Array]] = {}
     for name, data in tensors.items():
-        if "experts.gate_up_proj" in name or "experts.down_proj" in name:
+        if ".experts.gate_up_proj" in name or ".experts.down_proj" in name:
             yield from _of_gpt_oss(name, data)
         elif number := _EXPERT.search(name):
             experts.setdefault(_EXPERT.sub(".experts.", name), {})[int(number[1])] = data

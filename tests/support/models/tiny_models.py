@@ -94,7 +94,7 @@ def _make(path: Path, model_class: Any, config: Any, shards: int, seed: int) -> 
     with torch.device("cpu"):
         model = model_class(config).eval()
     draw(model, seed)
-    size = sum(p.numel() * p.element_size() for p in model.parameters())
+    size = sum(each.numel() * each.element_size() for each in model.state_dict().values())
     model.save_pretrained(path, max_shard_size=size // shards + 1)
     write_json(path / "generation_config.json", GENERATION_CONFIG)
     return make_tiny_tokenizer(path)
@@ -106,8 +106,9 @@ def draw(model: Any, seed: int) -> None:
 
     generator = torch.Generator().manual_seed(seed)
     centre = 0 if model.config.model_type.startswith("gemma") else 1  # Gemma's norms multiply by 1 + weight.
+    corrections = {name: each for name, each in model.named_buffers() if name.endswith("correction_bias")}
     with torch.no_grad():
-        for name, parameter in sorted(model.named_parameters()):
+        for name, parameter in sorted([*model.named_parameters(), *corrections.items()]):
             noise = torch.randn(parameter.shape, generator=generator)
             if parameter.dim() == 1 or name.endswith("bias"):
                 parameter.copy_(0.5 * noise if name.endswith("bias") else centre + 0.2 * noise)
@@ -120,6 +121,15 @@ def draw(model: Any, seed: int) -> None:
 _SLIDING, _FULL = "sliding_attention", "full_attention"
 _YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 32}
 _LONG = {"short_factor": [1.0 + place / 9 for place in range(6)], "long_factor": [3.0 + place for place in range(6)]}
+_ROUTED = {
+    "n_routed_experts": 8, "num_experts_per_tok": 3, "n_shared_experts": 2, "moe_intermediate_size": 40,
+    "routed_scaling_factor": 1.7, "num_hidden_layers": 3,
+}  # fmt: skip
+_HALF = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
+_MSCALE = {
+    "rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 512, "short_mscale": 1.2,
+    "long_mscale": 1.2, "short_factor": [1.0 + place / 9 for place in range(8)], "long_factor": [4.0] * 8,
+}  # fmt: skip
 _QUARTER = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.25}
 _EXPERTS = {"num_experts": 8, "num_experts_per_tok": 3}
 _MULTIPLIERS = {
@@ -186,6 +196,44 @@ FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "qwen3 moe": ("Qwen3Moe", {"head_dim": 24, "moe_intermediate_size": 40, "norm_topk_prob": True, **_EXPERTS}),
     "mixtral": ("Mixtral", {"num_local_experts": 4, "sliding_window": 20}),
     "olmoe": ("Olmoe", {**_EXPERTS}),
+    "glm4 moe": ("Glm4Moe", {**_ROUTED, "head_dim": 24, "use_qk_norm": True, "attention_bias": True}),
+    "glm4 moe plain": ("Glm4Moe", {**_ROUTED, "first_k_dense_replace": 0, "norm_topk_prob": False}),
+    "dots": ("Dots1", {**_ROUTED, "norm_topk_prob": True, "sliding_window": None}),
+    "ernie moe": (
+        "Ernie4_5_Moe",
+        {
+            "head_dim": 24,
+            "moe_intermediate_size": 40,
+            "moe_num_experts": 8,
+            "moe_k": 3,
+            "num_hidden_layers": 3,
+            "tie_word_embeddings": True,
+        },
+    ),
+    "ernie moe biases": (
+        "Ernie4_5_Moe",
+        {
+            "moe_intermediate_size": 40,
+            "moe_num_experts": 8,
+            "moe_k": 3,
+            "use_bias": True,
+        },
+    ),
+    "minimax m2": (
+        "MiniMaxM2",
+        {"head_dim": 24, "num_local_experts": 8, "num_experts_per_tok": 3, "rope_parameters": _HALF},
+    ),
+    "phimoe": ("Phimoe", {"num_local_experts": 5, "router_jitter_noise": 0.4}),
+    "phimoe biases": (
+        "Phimoe",
+        {
+            "num_local_experts": 6,
+            "attention_bias": True,
+            "lm_head_bias": True,
+            "sliding_window": 20,
+            "rope_parameters": _MSCALE,
+        },
+    ),
     "granite moe": ("GraniteMoe", {**_MULTIPLIERS, "num_local_experts": 6, "num_experts_per_tok": 2}),
     "granite moe shared": (
         "GraniteMoeShared",
@@ -272,6 +320,10 @@ DECODER_VARIANTS: dict[str, tuple[Callable[..., Path], dict[str, Any]]] = {
             "decoder_sparse_step": 2,
             "norm_topk_prob": True,
         },
+    ),
+    "dots windows": (
+        partial(make_tiny_family, name="dots"),
+        {"sliding_window": 9, "max_window_layers": 1, "attention_bias": True},
     ),
     "qwen3 moe layers": (
         partial(make_tiny_family, name="qwen3 moe"),

@@ -44,7 +44,7 @@ def sentencepiece() -> Any:
 @cache
 def pieces(tokenizer: Any) -> tuple[bytes, ...]:
     """Return the bytes of each id."""
-    return piece_bytes(tokenizer, "tokenizer.json")
+    return piece_bytes(tokenizer, tokenizer.get_vocab(), "tokenizer.json")
 
 
 def stream(tokenizer: Any, ids: list[int], *, skip: bool = True) -> list[str]:

@@ -9,7 +9,7 @@ from headrace_engine.config import RopeScalingType
 from headrace_engine.errors import BadModel
 from headrace_engine.models.config_fields import ConfigFields
 from headrace_engine.models.families import ARCHITECTURES
-from headrace_engine.models.spec import DecoderSpec, LayerSpec
+from headrace_engine.models.spec import DecoderSpec, GateKind, LayerSpec
 from transformers import Phi3Config
 
 LLAMA3 = {
@@ -75,6 +75,26 @@ def test_biases_are_switched_by_the_config() -> None:
 def test_head_dim_may_differ_from_hidden_size_by_heads() -> None:
     assert read(head_dim=32).query_width == 128
     assert read(head_dim=None).head_dim == 16
+
+
+@pytest.mark.parametrize(
+    ("changes", "gate"),
+    [({}, GateKind.GELU_TANH), ({"hidden_act": "gelu"}, GateKind.GELU_TANH), ({"hidden_act": "silu"}, GateKind.SILU)],
+)
+def test_gates_of_gemma(changes: dict[str, str], gate: GateKind) -> None:
+    """The first published configs name the other one of two functions."""
+    assert read("GemmaForCausalLM", **{"hidden_act": ..., **changes}).gate is gate
+
+
+@pytest.mark.parametrize(
+    ("architecture", "default"),
+    [("SeedOssForCausalLM", 128), ("Ernie4_5ForCausalLM", 128), ("GptOssForCausalLM", 64), ("CwmForCausalLM", 128)],
+)
+def test_a_head_dim_that_is_null_is_not_one_that_is_absent(architecture: str, default: int) -> None:
+    yarn = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096}
+    more = {"rope_scaling": yarn, "num_local_experts": 4, "num_experts_per_tok": 2}
+    assert read(architecture, head_dim=None, **more).head_dim == 16
+    assert read(architecture, **more).head_dim == default
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from headrace_engine.errors import BadModel, InvalidArgument
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.tokenizer import load_tokenizer
 from support.models.damage import edit_json, refusal, rename_tensor
+from support.models.tiny_models import make_tiny_family
 from unit.models.conftest import Copy
 
 WEIGHTS = "model.safetensors"
@@ -117,6 +118,14 @@ class TestMismatch:
         files = open_model(str(path))
         assert any(name in warning for warning in files.warnings)
         assert files.tensors.keys() == open_model(str(llama)).tensors.keys()
+
+    def test_masks_of_gpt_neox_are_left_out_with_a_warning(self, tmp_path: Path) -> None:
+        path = make_tiny_family(tmp_path, "neox")
+        masks = [f"gpt_neox.layers.{layer}.attention.{kind}" for layer in range(2) for kind in ("bias", "masked_bias")]
+        for name in masks:
+            with_extra(path / WEIGHTS, name)
+        (warning,) = open_model(str(path)).warnings
+        assert all(name in warning for name in masks)
 
 
 class TestGenerationConfig:

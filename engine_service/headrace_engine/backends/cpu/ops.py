@@ -177,9 +177,10 @@ class RecordingOps:
         scores: Activation,
         experts: Sequence[Expert[Any]],
         shared: Shared[Activation] | None,
+        correction: Vector | None = None,
     ) -> Activation:
         """See Ops."""
-        return self._products.experts(x, scores, experts, shared)
+        return self._products.experts(x, scores, experts, shared, correction)
 
     def scaled(self, x: Activation, scale: float, soft_cap: float) -> Activation:
         """See Ops."""

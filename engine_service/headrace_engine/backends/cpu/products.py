@@ -22,6 +22,7 @@ from headrace_engine.native import (
     PackedMatrix,
     Product,
     Program,
+    Routing,
 )
 
 Vector = NDArray[np.float32]
@@ -77,6 +78,7 @@ class RecordedProducts:
         scores: Activation,
         experts: Sequence[Expert[Any]],
         shared: Shared[Activation] | None,
+        correction: Vector | None = None,
     ) -> Activation:
         """See Ops."""
         out, spec = Activation(experts[0].down.matrix.outputs, x.rows), self._spec.experts
@@ -94,8 +96,7 @@ class RecordedProducts:
                 offsets[x],
                 offsets[scores],
                 offsets[out],
-                spec.used,
-                normalised=spec.normalised,
+                Routing(spec.used, spec.normalised, spec.mixer_threshold, spec.sigmoid, spec.scale, correction),
                 activation=Gate[self._spec.gate],
                 activations=self._activations,
                 shared=NO_VALUE if added is None else offsets[added],

@@ -107,7 +107,7 @@ class CudaOps:
         if isinstance(weight, QuantizedWeight):
             return self._products.linear(x, weight, bias)
         assert isinstance(weight, Tensor), "RowQuantizedWeights are multiplied by RowCodeOps"
-        return torch.nn.functional.linear(x, weight, bias)
+        return torch.nn.functional.linear(x.to(weight.dtype), weight, bias)
 
     def linears(self, x: Tensor, projections: Sequence[tuple[Weight, Tensor | None]]) -> Sequence[Tensor]:
         """See Ops. Contiguous weights take one product, whose columns are the results."""
@@ -143,11 +143,16 @@ class CudaOps:
         return self._gated(x, None)
 
     def experts(
-        self, x: Tensor, scores: Tensor, experts: Sequence[Expert[Tensor]], shared: Shared[Tensor] | None
+        self,
+        x: Tensor,
+        scores: Tensor,
+        experts: Sequence[Expert[Tensor]],
+        shared: Shared[Tensor] | None,
+        correction: Tensor | None = None,
     ) -> Tensor:
         """See Ops."""
         assert self._mixtures is not None
-        out = self._mixtures.routed(x, scores, experts)
+        out = self._mixtures.routed(x, scores, experts, correction)
         return out if shared is None else out + shared_part(shared)
 
     def scaled(self, x: Tensor, scale: float, soft_cap: float) -> Tensor:

@@ -11,14 +11,43 @@ from headrace_engine.backends.torch.linear import linear
 from headrace_engine.models.experts import Expert, Shared
 from headrace_engine.models.spec import ExpertsSpec
 
+_LEAST_SUM = 1e-20
+"""Added to sums of sigmoids, which may all be 0."""
+_LEAST_SHARE = 1e-12
+"""Least sum of weights of softmax that divides them, where a correction may have chosen others than the highest."""
 
-def route(scores: Tensor, spec: ExpertsSpec) -> tuple[Tensor, Tensor]:
+
+def route(scores: Tensor, spec: ExpertsSpec, correction: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Return the experts of each row, highest score first, and their weights in float32, [rows, used] each."""
-    scores = scores.float()
-    chosen = scores.sort(dim=1, descending=True, stable=True).indices[:, : spec.used]
-    if spec.normalised:
-        return chosen, scores.gather(1, chosen).softmax(1)
-    return chosen, scores.softmax(1).gather(1, chosen)
+    scores = scores.float().sigmoid() if spec.sigmoid else scores.float()
+    compared = scores
+    if correction is not None:
+        compared = (scores if spec.sigmoid else scores.softmax(1)) + correction.float()
+    chosen = compared.sort(dim=1, descending=True, stable=True).indices[:, : spec.used]
+    return chosen, _weights(scores, chosen, spec) * spec.scale
+
+
+def _weights(scores: Tensor, chosen: Tensor, spec: ExpertsSpec) -> Tensor:
+    if spec.sigmoid:
+        weights = scores.gather(1, chosen)
+        return weights / (weights.sum(1, keepdim=True) + _LEAST_SUM) if spec.normalised else weights
+    if spec.mixer_threshold:
+        return _mixer_weights(scores, chosen, spec.mixer_threshold)
+    if spec.normalised and not spec.corrected:
+        return scores.gather(1, chosen).softmax(1)
+    weights = scores.softmax(1).gather(1, chosen)
+    return weights / weights.sum(1, keepdim=True).clamp(min=_LEAST_SHARE) if spec.normalised else weights
+
+
+def _mixer_weights(scores: Tensor, chosen: Tensor, threshold: float) -> Tensor:
+    """Return the weights of chosen experts as SparseMixer has them; see ExpertsSpec."""
+    left, weights = scores, []
+    for expert in chosen.unsqueeze(2).unbind(1):
+        most = scores.gather(1, expert)
+        far = (most - scores) / scores.abs().maximum(most) > threshold
+        weights.append(left.masked_fill(far, -torch.inf).softmax(1).gather(1, expert))
+        left = left.scatter(1, expert, -torch.inf)
+    return torch.cat(weights, 1)
 
 
 def routed(
@@ -28,6 +57,7 @@ def routed(
     spec: ExpertsSpec,
     gated: Callable[[Tensor, Tensor], Tensor],
     linear: Callable[[Tensor, Tensor, Tensor | None], Tensor] = linear,
+    correction: Tensor | None = None,
 ) -> Tensor:
     """Return the weighted sums of the outputs of each row's experts, [rows, hidden].
 
@@ -35,8 +65,9 @@ def routed(
 
     Args:
         linear: multiplies rows with a matrix of an expert.
+        correction: see Ops.experts.
     """
-    chosen, weights = route(scores, spec)
+    chosen, weights = route(scores, spec, correction)
     out: Tensor | None = None
     for number in chosen.unique().tolist():
         rows, column = (chosen == number).nonzero(as_tuple=True)

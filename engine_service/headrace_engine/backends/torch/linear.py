@@ -10,12 +10,13 @@ ROW_TILE = 16
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return the product of x [rows, in] and the transpose of weight [out, in], plus bias [out].
+    """Return the product of x [rows, in] and the transpose of weight [out, in], plus bias [out], in the weight's type.
 
     The order of a library's summation depends on the number of rows. In float32, where a sequence must give the same
     bits in any batch, every product therefore has ROW_TILE rows, the last one padded with zeros. Results do not depend
     on the position within a tile either: a property of the libraries that tests verify.
     """
+    x = x.to(weight.dtype)
     product = _tiled(x, weight) if x.dtype == torch.float32 else x @ weight.T
     return product if bias is None else product + bias
 

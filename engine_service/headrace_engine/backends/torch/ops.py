@@ -113,11 +113,16 @@ class TorchOps:
         return activated(self._spec.gate, x)
 
     def experts(
-        self, x: Tensor, scores: Tensor, experts: Sequence[Expert[Tensor]], shared: Shared[Tensor] | None
+        self,
+        x: Tensor,
+        scores: Tensor,
+        experts: Sequence[Expert[Tensor]],
+        shared: Shared[Tensor] | None,
+        correction: Tensor | None = None,
     ) -> Tensor:
         """See Ops."""
         assert self._spec.experts is not None
-        out = mixture.routed(x, scores, experts, self._spec.experts, self.gated)
+        out = mixture.routed(x, scores, experts, self._spec.experts, self.gated, correction=correction)
         return out if shared is None else out + mixture.shared_part(shared)
 
     def scaled(self, x: Tensor, scale: float, soft_cap: float) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from headrace_engine.models.config_fields import INT32, ConfigFields
 from headrace_engine.models.files import GROUPED, Assembly, StoredTensor
@@ -42,8 +42,11 @@ class Family:
         from_metadata: readers of GGUF metadata, by its `general.architecture`.
         hf, gguf: how files of each format hold the tensors.
         apart: returns the tensors of a Hugging Face checkpoint of a decoder as `hf` names them, where its files hold
-            experts in another way, or other parts beside it; it raises BadModel, naming the source of the decoder,
-            where shapes differ.
+            some in another way; it raises BadModel, naming the source of the decoder, where shapes differ.
+        others: beginnings of the names of tensors of other parts, which a Hugging Face checkpoint may hold beside the
+            decoder, and which are left out.
+        derived: ends of the names of tensors that follow from the config, besides those of rotary embeddings.
+        copies: names under which those parts hold a tensor of the decoder too, and its own name.
         note: what an install says of these architectures; "" for nothing.
     """
 
@@ -52,6 +55,9 @@ class Family:
     hf: FileLayout = HF_LAYOUT
     gguf: FileLayout = GGUF_LAYOUT
     apart: Callable[[DecoderSpec, Mapping[str, StoredTensor], str], dict[str, StoredTensor]] | None = None
+    others: tuple[str, ...] = ()
+    derived: tuple[str, ...] = ()
+    copies: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
 
 

@@ -33,7 +33,8 @@ def decoder_from_config(
     """Read the fields of a config.json that Llama-like models share.
 
     Args:
-        head_dim: size of a head where the config names none; None: the hidden size shared among the heads.
+        head_dim: size of a head where the config has no head_dim; None: the hidden size shared among the heads, as a
+            null means in every family.
         theta: base of the rotary embedding where the config names none.
         rotating: share of a head that rotates where the config names none; None: all of it in every model.
         layer_type: type of the layers whose rotary embedding is read, if there is one for each type.
@@ -80,10 +81,12 @@ def windowed_layers(
         local_rope: index of the rotary embedding of layers with a window.
 
     Raises:
-        BadModel: `layer_types` is not a list of `count` known types.
+        BadModel: `layer_types` is not a list of `count` known types, or lists windows where their size is null.
     """
     listed = _listed(config, count)
     if config.has("sliding_window") and config.get("sliding_window") is None:
+        if listed is not None and any(listed):
+            raise config.error("sliding_window", "must be the size of the windows that layer_types lists")
         return same_layers(count)
     window = config.integer("sliding_window", window)
     local = LayerSpec(window=window, rope=local_rope)
@@ -108,6 +111,7 @@ def _gate(config: ConfigFields, name: str, default: str) -> GateKind:
 
 
 def _head_dim(config: ConfigFields, hidden: int, heads: int, default: int | None) -> int:
+    default = None if config.has("head_dim") else default
     if config.get("head_dim") is None and default is None and hidden % heads:
         raise config.error("num_attention_heads", f"does not divide hidden_size = {hidden}, and there is no head_dim")
     head_dim = config.integer("head_dim", default or hidden // heads)

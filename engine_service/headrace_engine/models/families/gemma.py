@@ -25,7 +25,7 @@ def _gemma(config: ConfigFields) -> DecoderSpec:
     check_absent(config, ("use_bidirectional_attention",))
     spec = decoder_from_config(config, "GemmaForCausalLM", head_dim=_HEAD_DIM, tied=True)
     has_bias, gate = config.flag("attention_bias", False), spec.gate
-    if config.get("hidden_act") is None:
+    if config.get("hidden_act") in (None, "gelu"):  # Published configs have this name for the other one.
         gate = GateKind.GELU_TANH
     scale = spec.hidden_size**0.5
     return replace(spec, qkv_bias=has_bias, output_bias=has_bias, gate=gate, embedding_scale=scale)

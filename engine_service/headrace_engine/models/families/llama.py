@@ -21,7 +21,8 @@ _INTERNLM2 = "InternLM2ForCausalLM"
 _SMOLLM3_THETA = 2_000_000.0
 _SMOLLM3_PERIOD = 4
 """Each fourth layer of SmolLM3 does not rotate."""
-_SEED_HEAD_DIM, _ERNIE_HEAD_DIM = 128, 128
+_HEAD_DIM = 128
+"""Of Seed-OSS, ERNIE and CWM, where a config does not say."""
 _ERNIE_THETA, _ERNIE_EPS = 500_000.0, 1e-5
 _CWM_THETA, _CWM_EPS, _CWM_WINDOW = 1_000_000.0, 1e-5, 8_192
 _CWM_PERIOD = 4
@@ -71,7 +72,7 @@ def _xverse(config: ConfigFields) -> DecoderSpec:
 
 
 def _seed_oss(config: ConfigFields) -> DecoderSpec:
-    spec = decoder_from_config(config, "SeedOssForCausalLM", head_dim=_SEED_HEAD_DIM)
+    spec = decoder_from_config(config, "SeedOssForCausalLM", head_dim=_HEAD_DIM)
     own, output = config.flag("attention_bias", True), config.flag("attention_out_bias", False)
     return replace(spec, qkv_bias=own, output_bias=output, mlp_bias=config.flag("mlp_bias", False))
 
@@ -79,7 +80,7 @@ def _seed_oss(config: ConfigFields) -> DecoderSpec:
 def _ernie(config: ConfigFields) -> DecoderSpec:
     if config.number("compression_ratio", 1.0) != 1:
         raise config.error("compression_ratio", "is not supported; supported is 1")
-    spec = decoder_from_config(config, "Ernie4_5ForCausalLM", head_dim=_ERNIE_HEAD_DIM, theta=_ERNIE_THETA, tied=True)
+    spec = decoder_from_config(config, "Ernie4_5ForCausalLM", head_dim=_HEAD_DIM, theta=_ERNIE_THETA, tied=True)
     has_bias, eps = config.flag("use_bias", False), config.number("rms_norm_eps", _ERNIE_EPS)
     return replace(spec, qkv_bias=has_bias, output_bias=has_bias, mlp_bias=has_bias, norm_eps=eps)
 
@@ -88,7 +89,7 @@ def _cwm(config: ConfigFields) -> DecoderSpec:
     check_absent(config, ("attention_bias",))
     if config.get("rope_parameters") is None and config.table("rope_scaling") is None:
         raise config.error("rope_parameters", "must say how positions are scaled")
-    spec = decoder_from_config(config, "CwmForCausalLM", theta=_CWM_THETA)
+    spec = decoder_from_config(config, "CwmForCausalLM", head_dim=_HEAD_DIM, theta=_CWM_THETA)
     slides = [index % _CWM_PERIOD != 0 for index in range(spec.num_layers)]
     layers = windowed_layers(config, spec.num_layers, slides, _CWM_WINDOW)
     eps = config.number("rms_norm_eps", _CWM_EPS)

@@ -13,7 +13,7 @@ from headrace_engine.models.layout import GGUF_NAMES, FileLayout
 from headrace_engine.models.spec import DecoderSpec, QueryScaling
 
 _WINDOW = 4_096
-_MINISTRAL3_HEAD_DIM = 128
+_MINISTRAL3_HEAD_DIM, _MINISTRAL3_EPS = 128, 1e-5
 
 
 def _mistral(config: ConfigFields) -> DecoderSpec:
@@ -34,6 +34,7 @@ def _windowed(config: ConfigFields, spec: DecoderSpec) -> DecoderSpec:
 def _ministral3(config: ConfigFields) -> DecoderSpec:
     check_absent(config, ("layer_types",))
     spec = decoder_from_config(config, "Ministral3ForCausalLM", head_dim=_MINISTRAL3_HEAD_DIM)
+    spec = replace(spec, norm_eps=config.number("rms_norm_eps", _MINISTRAL3_EPS))
     if config.get("sliding_window") is not None:
         spec = _windowed(config, spec)
     parameters = config.table("rope_parameters")

@@ -32,17 +32,24 @@ def with_experts(spec: DecoderSpec, experts: ExpertsSpec, where: Sequence[bool] 
 
 
 def gguf_experts(
-    metadata: ConfigFields, spec: DecoderSpec, *, normalised: bool, width: str = "expert_feed_forward_length"
+    metadata: ConfigFields,
+    spec: DecoderSpec,
+    *,
+    normalised: bool,
+    width: str = "expert_feed_forward_length",
+    scaled: bool = False,
 ) -> ExpertsSpec:
     """Read a mixture of experts from GGUF metadata.
 
     Args:
         normalised: of the architecture, where the file does not say.
+        scaled: weights may have a factor.
 
     Raises:
         BadModel: a key is absent, out of range, or says what is not supported; names it.
     """
-    if metadata.get("expert_weights_scale") not in (None, 0.0, 1.0):
+    scale = 1.0 if metadata.get("expert_weights_scale") in (None, 0.0) else metadata.number("expert_weights_scale")
+    if scale != 1 and not scaled:
         raise metadata.error("expert_weights_scale", "is not supported for this architecture")
     experts = metadata.integer("expert_count", maximum=_MOST_EXPERTS)
     return ExpertsSpec(
@@ -50,4 +57,5 @@ def gguf_experts(
         used=metadata.integer("expert_used_count", maximum=experts),
         width=metadata.integer(width, spec.intermediate_size),
         normalised=metadata.flag("expert_weights_norm", normalised),
+        scale=scale,
     )

@@ -77,8 +77,7 @@ def _falcon_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
 
 def _neox_apart(spec: DecoderSpec, tensors: Mapping[str, StoredTensor], source: str) -> dict[str, StoredTensor]:
     """Return the tensors with a projection for each of queries, keys and values, which files have head by head."""
-    kept = {name: tensor for name, tensor in tensors.items() if not name.endswith(_MASKS)}
-    return heads_apart(spec, kept, source, "gpt_neox.layers.{i}.attention.query_key_value")
+    return heads_apart(spec, tensors, source, "gpt_neox.layers.{i}.attention.query_key_value")
 
 
 def _falcon_apart(spec: DecoderSpec, tensors: Mapping[str, StoredTensor], source: str) -> dict[str, StoredTensor]:
@@ -125,6 +124,7 @@ NEOX = Family(
     hf=FileLayout({**HF_NAMES, **_NEOX_HF}),
     gguf=FileLayout({**GGUF_NAMES, **_JOINED}),
     apart=_neox_apart,
+    derived=_MASKS,
 )
 FALCON = Family(
     from_config={"FalconForCausalLM": _falcon},

@@ -91,11 +91,14 @@ _TEXT = {
     "language_model.lm_head.": "lm_head.",
 }
 """Beginnings of the names of the decoders' tensors, and what they are without the other parts."""
-_OTHERS = (
-    "vision_tower.", "model.vision_tower.", "vision_model.", "model.vision_model.", "visual.", "model.visual.",
-    "multi_modal_projector.", "model.multi_modal_projector.", "model.vision_embed_tokens.",
-)  # fmt: skip
+_TOWER = ("vision_tower.", "model.vision_tower.", "multi_modal_projector.", "model.multi_modal_projector.")
+_VISUAL = ("visual.", "model.visual.")
+_MLLAMA_PARTS = ("vision_model.", "model.vision_model.", "multi_modal_projector.", "model.multi_modal_projector.")
+_PHI3 = "model.vision_embed_tokens."
+_PHI3_PARTS = tuple(f"{_PHI3}{name}" for name in ("img_processor.", "img_projection.", "glb_GN", "sub_GN"))
 """Beginnings of the names of other parts' tensors."""
+_SEEING = re.compile(r"(cross_attn\.|cross_attn_(attn|mlp)_gate$|(input|post_attention)_layernorm\.|mlp\.)")
+"""Beginnings of names within a layer of Llama 3.2 Vision that attends to images."""
 
 
 def _reader(architecture: str) -> _Reader:
@@ -127,8 +130,6 @@ def _text_tensors(spec: DecoderSpec, tensors: Mapping[str, StoredTensor], source
     """Return the decoder's tensors as files without other parts name them."""
     found: dict[str, StoredTensor] = {}
     for name, tensor in tensors.items():
-        if name.startswith(_OTHERS):
-            continue
         begin = next((begin for begin in _TEXT if name.startswith(begin)), None)
         own = name if begin is None else _TEXT[begin] + name.removeprefix(begin)
         if own in found:
@@ -164,6 +165,9 @@ def _without_images(spec: DecoderSpec, tensors: Mapping[str, StoredTensor], sour
     found = _text_tensors(spec, tensors, source)
     layers = {name: int(number[1]) for name in found if (number := _LAYER.match(name))}
     seeing = {number for name, number in layers.items() if ".cross_attn" in name}
+    for name in layers:
+        if layers[name] in seeing and not _SEEING.match(name.split(".", 3)[3]):
+            raise found[name].error("is of a layer that attends to images, and such layers have none of that name")
     kept = {number: place for place, number in enumerate(sorted(set(layers.values()) - seeing))}
     renamed = {}
     for name, tensor in found.items():
@@ -217,21 +221,26 @@ def _of_experts(
                     yield replace(matrix, name=name)
 
 
-def _family(base: Family, readers: Mapping[str, _Reader], apart: _Apart = _text_tensors) -> Family:
+def _family(
+    base: Family, readers: Mapping[str, _Reader], others: tuple[str, ...], apart: _Apart = _text_tensors
+) -> Family:
     return Family(
         from_config=readers,
         from_metadata={},
         hf=base.hf,
         apart=apart,
+        others=others,
         note="is computed for text alone: its parts that see are not loaded, and images are not served",
     )
 
 
-_GEMMA_NAME, _EXPERTS_NAME = "Gemma3ForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration"
-_OTHER_NAMES = [name for name in _TYPES if name not in (_GEMMA_NAME, _EXPERTS_NAME)]
+def _readers(*architectures: str) -> dict[str, _Reader]:
+    return {f"{name}ForConditionalGeneration": _reader(f"{name}ForConditionalGeneration") for name in architectures}
 
-GEMMA_VISION = _family(GEMMA, {_GEMMA_NAME: _reader(_GEMMA_NAME)})
-LLAMA_VISION = _family(LLAMA, {name: _reader(name) for name in _OTHER_NAMES})
-QWEN_MOE_VISION = _family(QWEN_MOE, {_EXPERTS_NAME: _reader(_EXPERTS_NAME)}, _experts_apart)
-MLLAMA_TEXT = _family(LLAMA, {_MLLAMA_NAME: _mllama}, _without_images)
-PHI3_VISION = _family(PHI3, {_PHI3_NAME: _phi3})
+
+GEMMA_VISION = _family(GEMMA, _readers("Gemma3"), _TOWER)
+LLAVA = _family(LLAMA, _readers("Llava", "Mistral3"), _TOWER)
+QWEN_VISION = _family(QWEN2, _readers("Qwen2VL", "Qwen2_5_VL", "Qwen3VL"), _VISUAL)
+QWEN_MOE_VISION = _family(QWEN_MOE, _readers("Qwen3VLMoe"), _VISUAL, _experts_apart)
+MLLAMA_TEXT = _family(LLAMA, {_MLLAMA_NAME: _mllama}, _MLLAMA_PARTS, _without_images)
+PHI3_VISION = replace(_family(PHI3, {_PHI3_NAME: _phi3}, _PHI3_PARTS), copies={f"{_PHI3}wte.weight": HF_NAMES["embed"]})

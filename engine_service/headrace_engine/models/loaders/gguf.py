@@ -16,7 +16,7 @@ from headrace_engine.models.config_fields import MOST_NUMBER, ConfigFields
 from headrace_engine.models.families import family_of_gguf
 from headrace_engine.models.families.family import Family, GgufHints
 from headrace_engine.models.files import ModelFiles, StoredTensor, TensorInfo
-from headrace_engine.models.layout import bind, name_some
+from headrace_engine.models.layout import bind, name_some, predicting
 from headrace_engine.models.loaders.digest import digest_of, snapshot_commit
 from headrace_engine.models.loaders.gguf_header import GgufHeader, read_header
 from headrace_engine.models.loaders.gguf_types import READABLE_TYPES
@@ -117,17 +117,18 @@ def _bind(header: GgufHeader, family: Family, spec: DecoderSpec) -> tuple[dict[s
         if info.stored.storage not in READABLE_TYPES:
             text = f"has type {info.stored.storage}, which is not supported"
             raise info.stored.error(f"{text}; supported are {', '.join(sorted(READABLE_TYPES))}")
-    return tensors, _left_over(rest, source)
+    return tensors, _left_over(rest, source, spec.num_layers)
 
 
-def _left_over(rest: Sequence[StoredTensor], source: str) -> list[str]:
+def _left_over(rest: Sequence[StoredTensor], source: str, layers: int) -> list[str]:
     """Return a warning about unused tensors.
 
     Raises:
         BadModel: one of them would take part in the computation.
     """
     extra = [tensor.name for tensor in rest if tensor.name not in _FACTORS and _HARMLESS_SUFFIX not in tensor.name]
-    needed = [name for name in extra if name.startswith(_TOUCHES_RESULTS)]
+    further = {tensor.name for tensor in predicting(rest, layers)}
+    needed = [name for name in extra if name.startswith(_TOUCHES_RESULTS) and name not in further]
     if needed:
         raise BadModel(f"{source}: tensors that this architecture does not have: {name_some(needed)}")
     return [f"{source}: tensors that are not known and not used: {name_some(extra)}"] if extra else []

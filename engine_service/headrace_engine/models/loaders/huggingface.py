@@ -12,8 +12,9 @@ from headrace_engine.config import ModelFormat
 from headrace_engine.errors import BadModel
 from headrace_engine.models.config_fields import ConfigFields
 from headrace_engine.models.families import family_of
+from headrace_engine.models.families.family import Family
 from headrace_engine.models.files import ModelFiles, StoredTensor, TensorInfo
-from headrace_engine.models.layout import bind, name_some
+from headrace_engine.models.layout import bind, name_some, predicting
 from headrace_engine.models.loaders.chat_template import read_chat_templates
 from headrace_engine.models.loaders.digest import digest_of, same_bytes, snapshot_commit
 from headrace_engine.models.loaders.json_files import read_object
@@ -71,7 +72,8 @@ def open_checkpoint(
     spec = family.from_config[architecture](config)
     if family.note:
         warnings.append(f"{CONFIG}: {architecture} {family.note}")
-    stored = Replaced(dict(checkpoint.tensors)) if rewritten else replace_quantized(config, checkpoint.tensors)
+    tensors = _decoder_tensors(family, checkpoint.tensors)
+    stored = Replaced(tensors) if rewritten else replace_quantized(config, tensors)
     bound = _bind(spec, stored, [name for name, _, _ in checkpoint.headers], storages)
     generation = _generation(directory)
     sources = (ConfigFields(generation, _GENERATION), _naming(config, "eos_token_id"))
@@ -91,6 +93,20 @@ def open_checkpoint(
         bos_id=one_id(_naming(config, "bos_token_id"), "bos_token_id", spec.vocab_size),
         tool_template=tool_template,
     )
+
+
+def _decoder_tensors(family: Family, tensors: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
+    """Return the tensors without those of other parts.
+
+    Raises:
+        BadModel: another part's copy of a tensor differs from it.
+    """
+    found = {name: tensor for name, tensor in tensors.items() if not name.startswith(family.others)}
+    for name, own in family.copies.items():
+        copy = found.pop(name, None)
+        if copy is not None and not same_bytes(copy, found.setdefault(own, replace(copy, name=own))):
+            raise copy.error(f"differs from {own}, which is the same tensor of this model")
+    return found
 
 
 def read_architecture(config: ConfigFields) -> tuple[str, list[str]]:
@@ -133,25 +149,31 @@ def _bind(spec: DecoderSpec, replaced: Replaced, files: Sequence[str], storages:
     for info in tensors.values():
         if info.stored.assembly is None and info.stored.storage not in storages:
             raise info.stored.error(f"is {info.stored.storage}; supported are {', '.join(FLOATS)}")
-    warnings += [*replaced.warnings, *_left_over(rest, stored, spec)]
+    warnings += [*replaced.warnings, *_left_over(rest, stored, spec, (*family.derived, _FOLLOWS_FROM_CONFIG))]
     return _Bound(spec, tensors, tuple(warnings))
 
 
-def _left_over(rest: Sequence[StoredTensor], stored: Mapping[str, StoredTensor], spec: DecoderSpec) -> list[str]:
+def _left_over(
+    rest: Sequence[StoredTensor], stored: Mapping[str, StoredTensor], spec: DecoderSpec, follows: tuple[str, ...]
+) -> list[str]:
     """Return warnings about unused tensors.
+
+    Args:
+        follows: ends of the names of those that follow from the config.
 
     Raises:
         BadModel: one of them is not known to be of no effect.
     """
-    derived = [tensor for tensor in rest if tensor.name.endswith(_FOLLOWS_FROM_CONFIG)]
+    derived = [tensor for tensor in rest if tensor.name.endswith(follows)]
     zeros = [tensor for tensor in rest if is_zero_bias(tensor, stored)]
-    harmless = {tensor.name for tensor in (*derived, *zeros)}
+    further = predicting(rest, spec.num_layers)
+    harmless = {tensor.name for tensor in (*derived, *zeros, *further)}
     unexpected = [tensor for tensor in rest if tensor.name not in harmless]
     if unexpected:
         text = f"tensors that {spec.architecture} of {CONFIG} does not have"
         names_text = name_some(tensor.name for tensor in unexpected)
         raise BadModel(f"{unexpected[0].file.name}: {text}: {names_text}")
-    texts = (("follow from the config", derived), ("are zero", zeros))
+    texts = (("follow from the config", derived), ("are zero", zeros), ("predict further ids", further))
     return [f"not used, since they {why}: {name_some(each.name for each in found)}" for why, found in texts if found]
 
 

@@ -72,7 +72,9 @@ def scaling_table(config: ConfigFields, layer_type: str = "") -> ConfigFields | 
 def _rotary_dim(config: ConfigFields, scaling: ConfigFields | None, head_dim: int, rotating: float | None) -> int:
     """Return the number of leading entries of a head that rotate."""
     fields = scaling if scaling and scaling.get("partial_rotary_factor") is not None else config
-    share = fields.number("partial_rotary_factor", 1.0 if rotating is None else rotating)
+    # A null is none of the family's share, but that all of a head rotates.
+    absent = 1.0 if rotating is None or config.has("partial_rotary_factor") else rotating
+    share = fields.number("partial_rotary_factor", absent)
     if rotating is None and share != 1:
         raise fields.error("partial_rotary_factor", "is not supported for this architecture")
     dim = int(head_dim * share)

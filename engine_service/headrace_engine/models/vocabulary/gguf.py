@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from headrace_engine.models.vocabulary.splitting import SPLITTINGS, Splitting, p
 
 _SPACE = "\u2581"
 _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 2, 3, 4, 5, 6
+_BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
+"""Pieces that stand for the bytes of a character that has none of its own."""
 _NAMED = {
     "bos_token": "bos_token_id",
     "eos_token": "eos_token_id",
@@ -139,8 +141,8 @@ def _sentencepiece(vocabulary: Vocabulary) -> tuple[Any, bool]:
 
     fields = vocabulary.fields
     ids = dict(zip(vocabulary.tokens, range(len(vocabulary.tokens)), strict=True))
-    merges = _merges(fields) if fields.has("merges") else _merges_from_scores(vocabulary)
     unknown = vocabulary.named.get("unk_token")
+    merges = _merges(fields) if fields.has("merges") else _merges_from_scores(vocabulary, ids, unknown)
     model = models.BPE(vocab=ids, merges=merges, fuse_unk=True, byte_fallback=True, unk_token=unknown)
     tokenizer = Tokenizer(model)
     begins_with_space = fields.flag("add_space_prefix", True)
@@ -155,15 +157,37 @@ def _sentencepiece(vocabulary: Vocabulary) -> tuple[Any, bool]:
     return tokenizer, True
 
 
-def _merges(fields: ConfigFields) -> list[tuple[str, str]]:
-    pairs = [tuple(merge.split(" ")) for merge in _strings(fields, "merges")]
+class _Merges(Sequence[tuple[str, str]]):
+    """Merges that the library fetches one by one: it keeps Python's lock, which this gives to other threads.
+
+    Args:
+        left, right: the parts of each.
+    """
+
+    def __init__(self, left: Sequence[str], right: Sequence[str]) -> None:
+        self._left, self._right = left, right
+
+    def __len__(self) -> int:
+        return len(self._left)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._left[index], self._right[index]
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        # The lock is given away by a loop in Python alone, not by `yield from`.
+        for pair in zip(self._left, self._right, strict=True):  # noqa: UP028
+            yield pair
+
+
+def _merges(fields: ConfigFields) -> _Merges:
+    pairs = [merge.split(" ") for merge in _strings(fields, "merges")]
     wrong = next((pair for pair in pairs if len(pair) != 2), None)
     if wrong is not None:
         raise BadModel(f"{fields.source}: {fields.prefix}merges holds {' '.join(wrong)!r}, which is not a pair")
-    return pairs  # type: ignore[return-value]
+    return _Merges([left for left, _ in pairs], [right for _, right in pairs])
 
 
-def _merges_from_scores(vocabulary: Vocabulary) -> list[tuple[str, str]]:
+def _merges_from_scores(vocabulary: Vocabulary, ids: Mapping[str, int], unknown: str | None) -> _Merges:
     import numpy as np
 
     from headrace_engine.models.vocabulary.score_merges import merges_from_scores
@@ -172,7 +196,8 @@ def _merges_from_scores(vocabulary: Vocabulary) -> list[tuple[str, str]]:
     if not isinstance(scores, array) or len(scores) != len(vocabulary.tokens):
         raise vocabulary.fields.error("scores", "must have one entry for each token")
     joins = np.isin(np.asarray(vocabulary.types), (_UNKNOWN, _CONTROL, _UNUSED, _BYTE), invert=True)
-    return merges_from_scores(vocabulary.tokens, np.asarray(scores, np.float64), joins)
+    atoms = [ids[text] for text in (unknown or "", *_BYTES) if text in ids]
+    return _Merges(*merges_from_scores(vocabulary.tokens, np.asarray(scores, np.float64), joins, atoms))
 
 
 def _add_tokens(tokenizer: Any, vocabulary: Vocabulary) -> None:

@@ -28,10 +28,10 @@ class Ids:
     warnings: tuple[str, ...]
 
 
-def ids_of(files: ModelFiles, built: BuiltTokenizer) -> Ids:
-    """Return the ids that have both a text in the tokenizer and a row in the model."""
+def ids_of(files: ModelFiles, built: BuiltTokenizer, vocabulary: Mapping[str, int]) -> Ids:
+    """Return the ids that have both a text in the tokenizer, whose vocabulary this is, and a row in the model."""
     rows, source = files.spec.vocab_size, files.tokenizer_path.name
-    named = set(built.tokenizer.get_vocab(with_added_tokens=True).values()) - built.unused
+    named = set(vocabulary.values()) - built.unused
     size = min(max(named, default=-1) + 1, rows)
     known = {token_id for token_id in named if token_id < size}
     sources = {**files.named_ends, **_named_by(built)}

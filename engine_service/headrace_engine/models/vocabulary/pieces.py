@@ -28,14 +28,16 @@ def byte_characters() -> Mapping[str, int]:
     return {**{chr(byte): byte for byte in plain}, **shifted}
 
 
-def piece_bytes(tokenizer: Any, source: str) -> tuple[bytes, ...]:
+def piece_bytes(tokenizer: Any, vocabulary: Mapping[str, int], source: str) -> tuple[bytes, ...]:
     """Return the bytes of every id of a tokenizers.Tokenizer, in the order of ids; b"" for an id without a piece.
+
+    Args:
+        vocabulary: its ids by piece, added tokens among them.
 
     Raises:
         BadModel: its decoder does not map pieces to bytes, or it has no ids or too large ones.
     """
     spell = _speller(tokenizer, source)
-    vocabulary: Mapping[str, int] = tokenizer.get_vocab(with_added_tokens=True)
     largest = max(vocabulary.values(), default=-1)
     if not 0 <= largest < MOST_IDS:
         found = "none" if largest < 0 else f"one of {largest}"

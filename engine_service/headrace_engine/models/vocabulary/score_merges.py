@@ -1,5 +1,9 @@
 """The merges of a SentencePiece vocabulary, which has only a score for each piece.
 
+Merges join the best pair of a text first. So of the ways to cut a piece in two most are never used, and those that are
+found to be are left out: a pair cannot come to stand side by side where, before the later of its two parts was joined,
+what then stood on both sides of the cut was a better pair than the parts of that part.
+
 A vocabulary has hundreds of thousands of pieces and millions of ways to cut them in two, so all of them are looked up
 at once, by hashes of their characters: h(c₀ … cₙ) = Σ (cᵢ + 1) · Bⁱ modulo 2⁶⁴. The hash of every part of a piece
 follows from sums over the piece. Different texts have the same hash by chance alone, once in millions of vocabularies;
@@ -21,6 +25,7 @@ _PORTION = 2**18
 """Characters whose hashes are in memory at a time, besides those of one piece."""
 
 _BASE = 0x9E37_79B9_7F4A_7C15
+_NO_KEY = np.uint64(2**64 - 1)
 _SPREAD = np.uint64(0xD6E8_FEB8_6659_FD93)
 _BUCKET_BITS = 20
 
@@ -29,9 +34,9 @@ Hashes = NDArray[np.uint64]
 
 
 def merges_from_scores(
-    tokens: Sequence[str], scores: NDArray[np.float64], joins: NDArray[np.bool_]
-) -> list[tuple[str, str]]:
-    """Return every pair of pieces that joins to a third, best score of that first.
+    tokens: Sequence[str], scores: NDArray[np.float64], joins: NDArray[np.bool_], atoms: Sequence[int] = ()
+) -> tuple[list[str], list[str]]:
+    """Return both parts of the pairs that join to a third, best score of that first, but for some that no text needs.
 
     Among equal scores, the longer left part comes first, then the longer right part.
 
@@ -39,17 +44,23 @@ def merges_from_scores(
         tokens: the pieces, by id.
         scores: of each piece.
         joins: whether a piece may be the result of a merge.
+        atoms: ids of pieces that stand for a single character of a text, whatever their own text is.
 
     Raises:
         ValueError: a piece has more than LONGEST_PIECE characters.
     """
-    table = _Table(np.concatenate([portion.pieces() for portion in _portions(tokens)]))
-    found = [portion.cuts(table, joins) for portion in _portions(tokens)]
+    lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
+    hashes = np.concatenate([portion.pieces() for portion in _portions(tokens, lengths)])
+    table = _Table(hashes)
+    found = [portion.cuts(table, joins) for portion in _portions(tokens, lengths)]
     whole, left, right = (np.concatenate(part) for part in zip(*found, strict=True))
-    lengths = np.fromiter(map(len, tokens), np.uint64, len(tokens))
-    order = np.argsort(_ranks(scores)[whole] - (lengths[left] << np.uint64(16)) - lengths[right], kind="stable")
+    vocabulary = _Vocabulary(table, hashes, lengths, _ranks(scores), joins)
+    if not table.has_equals:
+        used = _used(vocabulary, whole, left, right, atoms)
+        whole, left, right = whole[used], left[used], right[used]
+    order = np.argsort(vocabulary.keys(whole, left, right), kind="stable")
     texts = np.array(tokens, object)
-    return list(zip(texts[left[order]].tolist(), texts[right[order]].tolist(), strict=True))
+    return texts[left[order]].tolist(), texts[right[order]].tolist()
 
 
 def _ranks(scores: NDArray[np.float64]) -> Hashes:
@@ -63,15 +74,19 @@ class _Table:
 
     Args:
         hashes: of each piece.
+
+    Attributes:
+        has_equals: two pieces have the same hash.
     """
 
     def __init__(self, hashes: Hashes) -> None:
         spread = hashes * _SPREAD
         self._ids = np.argsort(spread)
         self._sorted = spread[self._ids]
-        buckets = np.arange(2**_BUCKET_BITS, dtype=np.uint64) << np.uint64(64 - _BUCKET_BITS)
+        counts = np.bincount((spread >> np.uint64(64 - _BUCKET_BITS)).view(np.int64), minlength=2**_BUCKET_BITS)
         # The first entry of a bucket is nearly always the only one; a search past it is rare.
-        self._firsts = np.minimum(np.searchsorted(self._sorted, buckets), len(hashes) - 1).astype(np.int32)
+        self._firsts = np.minimum(np.cumsum(counts) - counts, len(hashes) - 1).astype(np.int32)
+        self.has_equals = bool((self._sorted[1:] == self._sorted[:-1]).any())
 
     def find(self, hashes: Hashes) -> Numbers:
         """Return an id for each hash; -1 where no piece has it."""
@@ -82,6 +97,106 @@ class _Table:
         at[later] = np.minimum(np.searchsorted(self._sorted, spread[later]), len(self._sorted) - 1)
         found[later] = self._sorted[at[later]]
         return np.where(found == spread, self._ids[at], -1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Vocabulary:
+    """The pieces of a vocabulary, by id.
+
+    Attributes:
+        ranks: see `_ranks`.
+        joins: whether a piece may be the result of a merge.
+    """
+
+    table: _Table
+    hashes: Hashes
+    lengths: Numbers
+    ranks: Hashes
+    joins: NDArray[np.bool_]
+
+    def keys(self, whole: Numbers, left: Numbers, right: Numbers) -> Hashes:
+        """Return numbers that order pairs as their merges are ordered; few pairs have equal ones."""
+        lengths = (self.lengths[left] << 16) + self.lengths[right]
+        keys: Hashes = self.ranks[whole] - lengths.astype(np.uint64)
+        return keys
+
+    def pair_keys(self, left: Numbers, right: Numbers, powers: Hashes) -> Hashes:
+        """Return the keys of pairs that may not join; for those that do not, a number above all keys."""
+        whole = self.table.find(self.hashes[left] + self.hashes[right] * powers[self.lengths[left]])
+        keys = self.keys(whole, left, right)
+        keys[(whole < 0) | ~self.joins[whole]] = _NO_KEY
+        return keys
+
+
+def _used(
+    vocabulary: _Vocabulary, whole: Numbers, left: Numbers, right: Numbers, atoms: Sequence[int]
+) -> NDArray[np.bool_]:
+    """Return for each pair whether a text may need it. Pieces are judged by their length, as parts are shorter."""
+    made = _Made(vocabulary, atoms)
+    used = np.ones(len(whole), np.bool_)
+    order = np.argsort(vocabulary.lengths[whole], kind="stable")
+    ends = np.flatnonzero(np.diff(vocabulary.lengths[whole[order]], append=-1)) + 1
+    for pairs in np.split(order, ends[:-1]):
+        used[pairs] = made.judged(whole[pairs], left[pairs], right[pairs])
+    return used
+
+
+class _Made:
+    """How pieces are made of others: by the only pair that is left of their cuts, in so far as that is known.
+
+    A part of a pair was made after the other one if its last merge is worse than all that made the other: those would
+    have come before it.
+    """
+
+    def __init__(self, vocabulary: _Vocabulary, atoms: Sequence[int]) -> None:
+        count = len(vocabulary.lengths)
+        self._vocabulary = vocabulary
+        self._left, self._right = (np.full(count, -1, np.int64) for _ in range(2))
+        self._last, self._worst = (np.full(count, _NO_KEY, np.uint64) for _ in range(2))
+        self._powers = _powers(_BASE, int(vocabulary.lengths.max(initial=0)) + 1)
+        self._both = np.zeros(count, np.bool_)
+        self._both[list(atoms)] = True
+        # What no merge makes is older than all that is made.
+        whole = ~vocabulary.joins | (vocabulary.lengths == 1)
+        self._last[whole] = self._worst[whole] = 0
+
+    def judged(self, whole: Numbers, left: Numbers, right: Numbers) -> NDArray[np.bool_]:
+        """Return whether texts may need these pairs, all those of some pieces, by id, and note how these are made."""
+        used = np.ones(len(whole), np.bool_)
+        index = np.flatnonzero(~_alone(whole))
+        first, second = left[index], right[index]
+        while len(index):
+            crossed, index, first, second = self._undone(index, first, second)
+            used[crossed] = False
+        place = np.flatnonzero(used)
+        place = place[_alone(whole[place])]
+        place = place[~self._both[whole[place]]]
+        piece = whole[place]
+        self._left[piece], self._right[piece] = left[place], right[place]
+        self._last[piece] = keys = self._vocabulary.keys(piece, left[place], right[place])
+        self._worst[piece] = np.maximum(keys, np.maximum(self._worst[left[place]], self._worst[right[place]]))
+        return used
+
+    def _undone(self, index: Numbers, left: Numbers, right: Numbers) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+        """Undo the later of the merges that made each pair's parts, where it is known.
+
+        Returns: which pairs a better one crossed before that merge, and the others, with their parts before it.
+        """
+        by_left = (self._left[left] >= 0) & (self._last[left] > self._worst[right])
+        by_right = (self._left[right] >= 0) & (self._last[right] > self._worst[left])
+        later = np.flatnonzero(by_left | by_right)
+        index, left, right, by_left = index[later], left[later], right[later], by_left[later]
+        limit = np.where(by_left, self._last[left], self._last[right])
+        left, right = np.where(by_left, self._right[left], left), np.where(by_left, right, self._left[right])
+        crossed = self._vocabulary.pair_keys(left, right, self._powers) < limit
+        return index[crossed], *(part[~crossed] for part in (index, left, right))
+
+
+def _alone(ascending: Numbers) -> NDArray[np.bool_]:
+    """Return where numbers that ascend are unlike their neighbours."""
+    unlike = np.diff(ascending, prepend=-1, append=-1) != 0
+    alone: NDArray[np.bool_] = unlike[1:] & unlike[:-1]
+    return alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,24 +240,23 @@ class _Portion:
         return (self.sums[ends] - self.sums[begins]) * self.shifts[begins]
 
 
-def _portions(tokens: Sequence[str]) -> Iterator[_Portion]:
+def _portions(tokens: Sequence[str], lengths: Numbers) -> Iterator[_Portion]:
+    longest = int(np.argmax(lengths))
+    if lengths[longest] > LONGEST_PIECE:
+        raise ValueError(f"token {longest} has {lengths[longest]} characters; allowed: at most {LONGEST_PIECE}")
     size = _PORTION + LONGEST_PIECE
     powers, shifts = _powers(_BASE, size), _powers(pow(_BASE, -1, 2**64), size + 1)
-    first, length = 0, 0
-    for index, token in enumerate(tokens):
-        if len(token) > LONGEST_PIECE:
-            raise ValueError(f"token {index} has {len(token)} characters; allowed: at most {LONGEST_PIECE}")
-        length += len(token)
-        if length >= _PORTION or index == len(tokens) - 1:
-            yield _portion(tokens[first : index + 1], first, powers, shifts)
-            first, length = index + 1, 0
+    ends = np.cumsum(lengths)
+    begins = np.flatnonzero(np.diff(ends // _PORTION, prepend=-1))
+    for first, last in zip(begins, [*begins[1:], len(tokens)], strict=True):
+        yield _portion(tokens[first:last], lengths[first:last], int(first), powers, shifts)
 
 
-def _portion(tokens: Sequence[str], first: int, powers: Hashes, shifts: Hashes) -> _Portion:
+def _portion(tokens: Sequence[str], lengths: Numbers, first: int, powers: Hashes, shifts: Hashes) -> _Portion:
     characters = np.frombuffer("".join(tokens).encode("utf-32-le"), np.uint32).astype(np.uint64) + np.uint64(1)
     sums = np.zeros(len(characters) + 1, np.uint64)
     np.cumsum(characters * powers[: len(characters)], out=sums[1:])
-    return _Portion(first, np.cumsum([len(token) for token in tokens]), sums, shifts)
+    return _Portion(first, np.cumsum(lengths), sums, shifts)
 
 
 def _powers(base: int, count: int) -> Hashes:

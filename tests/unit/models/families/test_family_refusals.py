@@ -9,10 +9,19 @@ from unit.models.test_families import refusal
 
 _MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
 _YARN = {"rope_scaling": {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096}}
+_ROUTED = {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
+_ERNIE = {"moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": 8}
+_PHIMOE = {"num_local_experts": 4, "num_experts_per_tok": 2}
+_LONG = {"type": "longrope", "short_factor": [1.0] * 8, "long_factor": [1.0] * 8, "short_mscale": 1.2}
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("Gemma2ForCausalLM", {"use_bidirectional_attention": True}, "use_bidirectional_attention = True"),
     ("Gemma3ForCausalLM", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping = 50.0"),
     ("Gemma3ForCausalLM", {"hidden_activation": "relu2"}, "hidden_activation = 'relu2'"),
+    (
+        "Gemma2ForCausalLM",
+        {"sliding_window": None, "layer_types": ["sliding_attention"] * 4},
+        "sliding_window is absent and must be the size of the windows that layer_types lists",
+    ),
     ("Qwen2ForCausalLM", {"is_causal": False}, "is_causal = False is not supported"),
     ("Glm4ForCausalLM", {"head_dim": 16, "partial_rotary_factor": 0.2}, "partial_rotary_factor = 0.2"),
     ("Glm4ForCausalLM", {"sliding_window": 128}, "sliding_window = 128"),
@@ -32,6 +41,31 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("Exaone4ForCausalLM", {"sliding_window": 8, "sliding_window_pattern": None}, "sliding_window_pattern is absent"),
     ("Exaone4ForCausalLM", {"mlp_bias": True}, "mlp_bias = True is not supported"),
     ("OlmoeForCausalLM", {"clip_qkv": 8.0}, "clip_qkv = 8.0"),
+    (
+        "Glm4MoeForCausalLM",
+        {**_ROUTED, "n_group": 4, "topk_group": 2},
+        "topk_group = 2 is not supported; supported are",
+    ),
+    (
+        "Glm4MoeForCausalLM",
+        {**_ROUTED, "first_k_dense_replace": 4},
+        "first_k_dense_replace = 4 leaves none of 4 layers",
+    ),
+    (
+        "MiniMaxM2ForCausalLM",
+        {"scoring_func": "softmax"},
+        "scoring_func = 'softmax' is not supported; supported is sig",
+    ),
+    ("MiniMaxM2ForCausalLM", {"attn_type_list": [1, 0, 1, 1]}, "attn_type_list = [1, 0, 1, 1] is not supported"),
+    ("Ernie4_5_MoeForCausalLM", {**_ERNIE, "moe_norm_min": 1e-3}, "moe_norm_min = 0.001 is not supported; supported"),
+    ("Ernie4_5_MoeForCausalLM", {**_ERNIE, "moe_layer_start_index": 4}, "moe_layer_start_index = 4 leaves no layer"),
+    ("MiniMaxM2ForCausalLM", {"head_dim": None, "rotary_dim": 16}, "head_dim is absent and must be a number"),
+    ("MiniMaxM2ForCausalLM", {"use_qk_norm": False}, "use_qk_norm = False is not supported; supported is true"),
+    ("PhiMoEForCausalLM", {**_PHIMOE, "num_experts_per_tok": 3}, "num_experts_per_tok = 3 is not supported"),
+    ("PhiMoEForCausalLM", {**_PHIMOE, "rope_scaling": {"type": "linear", "factor": 2.0}}, "type = 'linear' is not"),
+    ("PhiMoEForCausalLM", {**_PHIMOE, "rope_scaling": _LONG}, "rope_scaling.long_mscale is absent"),
+    ("PhiMoEForCausalLM", {**_PHIMOE, "rope_scaling": {**_LONG, "long_mscale": 1.3}}, "long_mscale = 1.3 must equal"),
+    ("PhiMoEForCausalLM", {**_PHIMOE, "router_jitter_noise": 0}, "router_jitter_noise = 0 must be above 0"),
     ("Qwen2MoeForCausalLM", {**_MOE, "shared_expert_intermediate_size": 0}, "shared_expert_intermediate_size = 0"),
     ("Qwen3MoeForCausalLM", {**_MOE, "mlp_only_layers": [9]}, "mlp_only_layers = [9] must list layers from 0 to"),
     ("Qwen3MoeForCausalLM", {**_MOE, "decoder_sparse_step": 9}, "decoder_sparse_step = 9 leaves no layer"),

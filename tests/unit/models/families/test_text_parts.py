@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,15 +13,19 @@ import torch
 from headrace_engine.config import ComputeDtype
 from headrace_engine.errors import BadModel
 from headrace_engine.models.catalogue import open_model
+from headrace_engine.models.weights import load_weights
 from safetensors.torch import load_file, save_file
 from support.backends.cpu_sequences import CpuLanes, cpu_model
 from support.backends.torch_sequences import Lanes, load, random_ids
+from support.models.damage import edit_json
 from support.models.json_files import read_json, write_json
+from support.models.quantized_checkpoints import ALL, Packed, write_by_name
 from support.models.tiny_models import draw, make_tiny_family, tiny_sizes
 from support.models.tiny_tokenizer import make_tiny_tokenizer
 from unit.models.test_families import config, refusal
 
 COUNT = 12
+CPU = torch.device("cpu")
 PROMPT = random_ids(37, seed=5)
 _MROPE = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [4, 4, 4]}
 _ROPE = {"rope_type": "default", "rope_theta": 1e4}
@@ -97,8 +102,12 @@ def test_ids_of_text_are_those_of_transformers(name: str, tmp_path: Path) -> Non
             torch.testing.assert_close(torch.stack(lane.scores)[:COUNT], logits, rtol=0, atol=1e-4)
 
 
-def test_phi3_vision_says_what_phi3_says(tmp_path: Path) -> None:
-    """Files as published, which transformers runs by code of the model alone: tensors of what sees beside Phi-3's."""
+@pytest.mark.parametrize("copied", [None, "twice", "alone"])
+def test_phi3_vision_says_what_phi3_says(copied: str | None, tmp_path: Path) -> None:
+    """Files as published, which transformers runs by code of the model alone: tensors of what sees beside Phi-3's.
+
+    The embedding table is also a part of what sees, and may stand there alone.
+    """
     phi3 = make_tiny_family(tmp_path / "phi3", "phi4 mini")
     seeing = tmp_path / "seeing"
     shutil.copytree(phi3, seeing)
@@ -108,6 +117,10 @@ def test_phi3_vision_says_what_phi3_says(tmp_path: Path) -> None:
         "model.vision_embed_tokens.img_processor.vision_model.embeddings.class_embedding": torch.zeros(32),
         "model.vision_embed_tokens.img_projection.0.weight": torch.zeros(64, 128),
     }
+    if copied is not None:
+        tensors["model.vision_embed_tokens.wte.weight"] = tensors["model.embed_tokens.weight"].clone()
+    if copied == "alone":
+        del tensors["model.embed_tokens.weight"]
     save_file(tensors, seeing / "model.safetensors", metadata={"format": "pt"})
     settings = read_json(phi3 / "config.json") | {"architectures": ["Phi3VForCausalLM"], "model_type": "phi3_v"}
     write_json(seeing / "config.json", settings)
@@ -118,6 +131,59 @@ def test_phi3_vision_says_what_phi3_says(tmp_path: Path) -> None:
     assert found[0].ids == found[1].ids
     (warning,) = open_model(str(seeing)).warnings
     assert warning.startswith("config.json: Phi3VForCausalLM is computed for text alone")
+
+
+def test_a_copy_of_the_table_that_differs_is_refused(tmp_path: Path) -> None:
+    path = make_tiny_family(tmp_path / "phi3", "phi3")
+    edit_json(path / "config.json", architectures=["Phi3VForCausalLM"])
+    tensors = load_file(path / "model.safetensors")
+    tensors["model.vision_embed_tokens.wte.weight"] = tensors["model.embed_tokens.weight"] + 1
+    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(BadModel, match=r"wte\.weight differs from model\.embed_tokens\.weight"):
+        open_model(str(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("gemma3", "model.visual.patch_embed.weight"),
+        ("qwen2 vl", "vision_tower.patch_embed.weight"),
+        ("mllama", "model.visual.patch_embed.weight"),
+        ("llava", "model.image_newline"),
+        ("phi3", "model.vision_embed_tokens.other.weight"),
+        ("mllama", "model.language_model.layers.1.self_attn.q_proj.weight"),
+    ],
+)
+def test_tensors_of_no_part_of_a_model_are_refused(name: str, other: str, tmp_path: Path) -> None:
+    if name == "phi3":
+        make_tiny_family(tmp_path, name)
+        edit_json(tmp_path / "config.json", architectures=["Phi3VForCausalLM"])
+    else:
+        make(tmp_path, name)
+    tensors = load_file(tmp_path / "model.safetensors") | {other: torch.zeros(4, 4)}
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(BadModel, match=re.escape(other.removeprefix("model.language_model."))):
+        open_model(str(tmp_path))
+
+
+def test_classes_of_a_tower_are_not_compared_with_targets(tmp_path: Path) -> None:
+    """Positions of a tower are of the class Embedding, so that no list of what is left out names them."""
+    make(tmp_path / "source", "llava")
+    packing, config = ALL["packed 4 bits"]
+    tower = [name for name in load_file(tmp_path / "source" / "model.safetensors") if "language_model" not in name]
+    linear = [name.removesuffix(".weight") for name in tower if re.search(r"(proj|fc\d|linear_\d)\.weight$", name)]
+    assert any("position_embedding" in name for name in tower)
+
+    def of_text(name: str, weight: torch.Tensor) -> Packed | None:
+        return packing(weight) if "language_model" in name else None
+
+    config = {**config, "ignore": ["re:.*lm_head", *linear]}
+    path, plain = write_by_name(tmp_path / "made", tmp_path / "source", of_text, config)
+    weights, expected = (
+        load_weights(open_model(str(each)), torch.float32, CPU, lambda *_: None) for each in (path, plain)
+    )
+    assert weights.keys() == expected.keys()
+    assert all(torch.equal(weights[name], value) for name, value in expected.items())
 
 
 def test_an_install_says_that_images_are_not_served(tmp_path: Path) -> None:

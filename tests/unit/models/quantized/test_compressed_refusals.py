@@ -12,7 +12,7 @@ from headrace_engine.models.weights import load_weights
 from support.models.damage import edit_json, refusal
 from support.models.json_files import read_json
 from support.models.quantized_checkpoints import ALL, WEIGHTS, Packed, write_by_name, write_quantized
-from support.models.tiny_models import make_tiny_llama
+from support.models.tiny_models import make_tiny_family, make_tiny_llama
 from unit.models.conftest import Copy
 from unit.models.quantized.test_quantized_refusals import Q, change, configure, refused_weights
 
@@ -90,6 +90,18 @@ def test_settings_of_a_group_are_refused(packed: Path, copy: Copy, weights: dict
     path = copy(packed)
     regroup(path, weights)
     assert refusal(path).startswith(f"{GROUP}weights.{words}")
+
+
+def test_a_router_may_be_of_another_class(tmp_path: Path) -> None:
+    """Some versions of transformers have Linear for routers, and others a class of their own."""
+    packing, config = ALL["int8"]
+    source = make_tiny_family(tmp_path / "source", "qwen3 moe")
+    path, _ = write_quantized(tmp_path / "made", source, packing, config)
+    assert open_model(str(path)).tensors["layers.0.router"].stored.storage == "F32"
+    configure(
+        path, config_groups={"group_0": {**config["config_groups"]["group_0"], "targets": ["Linear", "re:.*mlp.gate$"]}}
+    )
+    assert "mlp.gate.weight is stored as numbers, but" in refusal(path)
 
 
 def test_a_module_that_no_group_names_is_refused(packed: Path, copy: Copy) -> None:

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import torch
 from headrace_engine.config import ComputeDtype
+from headrace_engine.models import assembled
 from headrace_engine.models.catalogue import open_model
+from headrace_engine.models.mapped import map_tensor
 from headrace_engine.models.weights import load_weights
 from headrace_engine.native import PackedMatrix
 from safetensors.torch import load_file, save_file
@@ -83,6 +85,30 @@ def test_zero_biases_that_programs_write_are_left_out(
     save_file(tensors | biases, quantized / WEIGHTS, metadata={"format": "pt"})
     (warning,) = open_model(str(quantized)).warnings
     assert warning.startswith("not used, since they are zero: model.layers.0.attention.q.bias")
+
+
+@pytest.mark.parametrize("scheme", ["gptq asymmetric", "awq", "packed 4 bits asymmetric", "nf4 with scales in codes"])
+def test_each_row_is_assembled_once(scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where queries, keys and values are read apart, and each rank reads a part of them."""
+    packing, config = ALL[scheme]
+    ignored = {"ignore": ["embed_out"]} if "ignore" in config else {}
+    source = make_tiny_family(tmp_path / "source", "neox", num_hidden_layers=1)
+    path, _ = write_quantized(tmp_path / "made", source, packing, config | ignored)
+    rows: list[int] = []
+    made = assembled._rows
+
+    def counted(assembly: Any, storage: str, inputs: int, parts: Any, numbers: range) -> Any:
+        rows.extend(numbers)
+        return made(assembly, storage, inputs, parts, numbers)
+
+    monkeypatch.setattr(assembled, "_rows", counted)
+    tensors = open_model(str(path)).tensors
+    whole = {part: bytes(map_tensor(tensors[f"layers.0.{part}"].stored)) for part in "qkv"}
+    assert sorted(rows) == list(range(3 * 64))
+    for part, content in whole.items():
+        stored = tensors[f"layers.0.{part}"].stored
+        cuts = [stored.rows(first, count) for first, count in ((0, 5), (5, 40), (45, 19))]
+        assert b"".join(bytes(map_tensor(cut)) for cut in cuts) == content
 
 
 @pytest.mark.parametrize("part", ["qweight", "scales", "qzeros"])

@@ -186,7 +186,7 @@ class Packer:
             return int(np.prod(info.shape)) + info.shape[0] * SCALE_BYTES
         matrix = self._matrix(info)
         if matrix is None:
-            return int(np.prod(info.shape)) * torch.bfloat16.itemsize
+            return int(np.prod(info.shape)) * (torch.float32 if info.exact else torch.bfloat16).itemsize
         return QuantizedMatrix(self._device.native, matrix, Dtype.BFLOAT16).nbytes
 
     def _open(self, info: TensorInfo) -> TensorRows:

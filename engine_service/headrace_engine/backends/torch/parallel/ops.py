@@ -109,11 +109,16 @@ class RankOps(TorchOps):
         return super().append_kv(layer, q, k, v, batch, norms)
 
     def experts(
-        self, x: Tensor, scores: Tensor, experts: Sequence[Expert[Tensor]], shared: Shared[Tensor] | None
+        self,
+        x: Tensor,
+        scores: Tensor,
+        experts: Sequence[Expert[Tensor]],
+        shared: Shared[Tensor] | None,
+        correction: Tensor | None = None,
     ) -> Tensor:
         """See Ops. The router is not cut, so that all ranks choose alike."""
         assert self._spec.experts is not None
-        out = mixture.routed(x, scores, experts, self._spec.experts, self.gated, self.linear)
+        out = mixture.routed(x, scores, experts, self._spec.experts, self.gated, self.linear, correction)
         return out if shared is None else out + mixture.shared_part(shared)
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:

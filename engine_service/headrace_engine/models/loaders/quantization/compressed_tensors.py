@@ -162,7 +162,7 @@ def _check_numbers(modules: Modules, schemes: list[_Scheme], ignored: Patterns) 
         tensor = modules.rest[f"{module}.weight"]
         if tensor.assembly is not None or len(tensor.shape) != 2 or ignored.rank(module) is not None:
             continue
-        if any(scheme.targets.rank(module) is not None for scheme in schemes):
+        if any(scheme.targets.surely_has(module) for scheme in schemes):
             raise tensor.error("is stored as numbers, but quantization_config.config_groups says it is quantized")
 
 

@@ -14,11 +14,17 @@ from headrace_engine.models.families import ARCHITECTURES
 _EMBEDDINGS = {family.hf.names["embed"].split(".")[-2] for family in ARCHITECTURES.values()}
 """Last parts of the names of embeddings: a class of modules is not in the files."""
 
+_ROUTERS = {family.hf.names["router"].split(".")[-2] for family in ARCHITECTURES.values()}
+"""Last parts of the names of routers, which are of the class Linear in some versions of a program, not in others."""
+
 _LONGEST = 256
 """Maximum length of a pattern, in characters: more than any name of a tensor needs."""
 
 _MOST_EXPRESSIONS = 64
 """Maximum number of expressions in a list: each is compared with the name of every module."""
+
+_BY_CLASS = 2
+"""Rank of a module whose class is named."""
 
 _SECONDS = 1.0
 """Maximum processor time for one comparison: some expressions would take years."""
@@ -54,7 +60,16 @@ class Patterns:
         if any(self._matches(expression, module) for expression in self._expressions):
             return 1
         kind = "Embedding" if module.rpartition(".")[2] in _EMBEDDINGS else "Linear"
-        return 2 if kind in self._names else None
+        return _BY_CLASS if kind in self._names else None
+
+    def surely_has(self, module: str) -> bool:
+        """True if the list names a module, whatever version of a program wrote the file.
+
+        Raises:
+            BadModel: an expression takes too long.
+        """
+        rank = self.rank(module)
+        return rank is not None and (rank < _BY_CLASS or module.rpartition(".")[2] not in _ROUTERS)
 
     def _compiled(self, expressions: Sequence[str]) -> list[Any]:
         if len(expressions) > _MOST_EXPRESSIONS or any(len(each) > _LONGEST for each in expressions):
