@@ -130,6 +130,7 @@ class Intake:
     def _add(self, command: AddSequence | AddSibling) -> None:
         request = command if isinstance(command, AddSequence) else command.whole(self._group.pop())
         if command.more:
+            # Kept for the next sibling only, which has arrived too: `take` receives a group as a whole.
             self._group.append(request)
         if request.is_followed:
             self._guides.begin(request)

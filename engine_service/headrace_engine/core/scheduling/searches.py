@@ -101,6 +101,7 @@ class Searches:
 
     def _branched(self, search: BeamSearch, beam: Beam) -> Sequence:
         parent = _parent(search, beam)
+        # No key of the front half, which knows the keys of the search alone.
         request = replace(parent.request, key=-next(self._numbers))
         sequence = Sequence(request, parent.arrival, None, beam.guide)
         sequence.search, sequence.tables = search, parent.tables
