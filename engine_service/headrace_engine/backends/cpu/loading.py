@@ -165,6 +165,7 @@ def load_model(
     activations = choose_activations(plan, files, storage)
     taken = 0 if beside is None else beside.weight_bytes
     with ExitStack() as opened:
+        # Threads of another model are borrowed, and closed by that model.
         cpu = opened.enter_context(_start_threads(plan)) if beside is None else beside.cpu
         packer = Packer(cpu, files, spec, storage, share)
         weights = _load_weights(packer, files, storage, cpu, progress, memory_limit() // plan.tensor_parallel - taken)
@@ -174,6 +175,7 @@ def load_model(
         recorded = record_program(cpu, plan, spec, weights.tensors, positions, kv, activations, adapters, share)
         scorer = Scorer(cpu, recorded.program.shape, spec, weights.tensors, activations, share)
         processed = ProcessedRows(cpu, recorded.program.shape, processes) if processes else None
+        # Nothing failed: threads and arena are now closed by `LoadedModel.close`, programs before them.
         opened.pop_all()
     unit, shares = plan.compute_unit or ComputeUnit.CPU, beside is not None
     return LoadedModel(
@@ -211,6 +213,7 @@ def _load_weights(
         _fill(arena, packer, files, storage, cpu, progress)
         return CpuWeights(arena, {**dict(arena.matrices()), **packer.vectors()})
     except BaseException:
+        # The caller does not know of it yet.
         arena.close()
         raise
 

@@ -113,6 +113,7 @@ class CudaRunner(ModelRunner[CudaModel]):
 
     def close(self) -> None:
         """See Runner. Closing twice is allowed."""
+        # The core has waited for its last step, so the device does not work on their memory any more.
         self._steps = self._host = self._model = self._pool = None
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
@@ -135,6 +136,7 @@ class CudaRunner(ModelRunner[CudaModel]):
         return PoolBudget(memory, block_bytes, host, CUDA_RATIO)
 
     def _workspace(self, model: CudaModel) -> int:
+        # With a pool and buffers of its own, which end with this call: the real pool has no size yet.
         steps = StepRunner(model, model.pool(1))
         mixed = largest_step(self._plan, model.positions.length)
         taken = [model.device.taken(partial(steps.run, each)) for each in (mixed, [mixed[-1]] * len(mixed))]
