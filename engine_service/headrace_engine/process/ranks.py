@@ -61,6 +61,7 @@ class RankedRunner(Runner):
     def load(self, progress: Progress) -> None:
         """See Runner. All ranks import what they need, and load, at the same time."""
         for number, plan in enumerate(self._plans[1:], start=1):
+            # Whoever is in this list is ended by `close`, which is called whatever fails from here on.
             self._others.append(RankLink(number, plan))
         threading.Thread(target=self._watch, name="rank-watch", daemon=True).start()
         self._own = own = self._make(self._plans[0])

@@ -154,6 +154,7 @@ def _serve(
 ) -> None:
     plan = with_step_limits(plan)
     vocabulary = begun if begun is not None and begun.fits(plan) else BegunVocabulary.of(plan)
+    # Left in reverse: the pulse's thread uses the runner, so it ends before the runner is closed.
     with closing(make(plan)) as runner, Pulse(link, runner):
         _start_and_serve(plan, link, runner, vocabulary, started)
 

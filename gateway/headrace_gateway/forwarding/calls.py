@@ -150,6 +150,7 @@ class LiveCalls:
 
     def _end(self, tasks: set[asyncio.Task[Any]]) -> None:
         for task in list(tasks):
+            # Noted first: by this the task knows that it was not its client who cancelled it.
             self._cut.add(task)
             task.cancel()
 

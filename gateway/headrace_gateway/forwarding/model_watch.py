@@ -36,6 +36,7 @@ class ModelWatch:
         self._forward = forward
         self._model_name = model_name
         self._context = context
+        # A task follows each engine, and the client's stream takes one message at a time.
         self._writing = asyncio.Lock()
         self._lost: set[Engine] = set()
         self._watched: set[Engine] = set()

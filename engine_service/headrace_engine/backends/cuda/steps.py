@@ -74,7 +74,7 @@ class StepRunner:
         model, largest = self._model, self._model.sizes.sequences
         self._sampler.fill([], largest)
         with torch.inference_mode():
-            # Graphs hold addresses of weights, pool and buffers: all last as long as this object, none is allocated again.
+            # Graphs hold addresses of weights, pool and buffers, all held by this object and never allocated again.
             self._graphs = DecodeGraphs(
                 model.device, largest, self._pool.spare_block, self._staging.fill, self._compute
             )
