@@ -138,6 +138,7 @@ class Intake:
             self._enqueue(request)
 
     def _enqueue(self, request: AddSequence, followers: Followers = _NONE) -> None:
+        # The scheduler's from here on, even what is refused: so every end takes the same way.
         sequence = self._scheduler.add(request, followers.guide, followers.words)
         if error := self._refusal(request):
             self._outcome.end(sequence, FinishReason.ERROR, error)

@@ -106,6 +106,7 @@ class RankedRunner(Runner):
     def close(self) -> None:
         """See Runner. No rank outlives it."""
         with self._lock:
+            # Waited for: the watching thread may be ending ranks at this moment; after this it ends none.
             self._closing = True
         for rank in self._others:
             with suppress(HeadraceError):

@@ -140,6 +140,7 @@ def run_core(
             raise
         if not isinstance(error, HeadraceError):
             _log.exception("core_failed")
+        # The runner is closed by now, so that whoever starts a successor on this news finds its memory free.
         _report(link, error)
         return False
     return True

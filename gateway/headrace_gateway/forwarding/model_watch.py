@@ -62,6 +62,7 @@ class ModelWatch:
     def _watch(self, engines: Sequence[Engine], group: asyncio.TaskGroup) -> None:
         self._watched.update(engines)
         for engine in engines:
+            # The group owns the tasks: with the client, or the first failure, all streams end.
             group.create_task(self._follow(engine))
 
     def _new_ones(self) -> list[Engine]:

@@ -165,7 +165,6 @@ def load_model(
     activations = choose_activations(plan, files, storage)
     taken = 0 if beside is None else beside.weight_bytes
     with ExitStack() as opened:
-        # Threads of another model are borrowed, and closed by that model.
         cpu = opened.enter_context(_start_threads(plan)) if beside is None else beside.cpu
         packer = Packer(cpu, files, spec, storage, share)
         weights = _load_weights(packer, files, storage, cpu, progress, memory_limit() // plan.tensor_parallel - taken)
@@ -213,7 +212,6 @@ def _load_weights(
         _fill(arena, packer, files, storage, cpu, progress)
         return CpuWeights(arena, {**dict(arena.matrices()), **packer.vectors()})
     except BaseException:
-        # The caller does not know of it yet.
         arena.close()
         raise
 

@@ -74,6 +74,7 @@ class Searches:
         branched = {beam: self._branched(search, beam) for beam in _branches(search)}
         members = []
         for beam in search.beams:
+            # The parent's own sequence goes on with its blocks; a branched one has references, and a block of its own.
             member = branched.get(beam) or _parent(search, beam)
             if beam not in branched and search.chosen:
                 member.ids.append(search.ids(beam)[-1])
