@@ -153,6 +153,7 @@ CoreStatus core_exchange_open(const CoreExchangeOptions* options, CoreExchange**
   // Memory beyond the end of a file cannot be accessed.
   check.that(fstat(options->file, &file) == 0 && file.st_size == bytes, CORE_BAD_SHAPE, options->file);
   if (!check.ok()) return check.result();
+  // The mapping does not need the descriptor, which stays the caller's.
   void* memory = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, options->file, 0);
   if (memory == MAP_FAILED) return core::status(CORE_NO_MEMORY, 0);
   *exchange = new CoreExchange(*options, static_cast<std::byte*>(memory));

@@ -12,11 +12,10 @@ constexpr int32_t kPageTokens = 16;
 
 // Return the bytes of a page of one head: keys, then values; the dimension of 16 is the token.
 //   FLOAT32   keys [head_dim][16], values [16][head_dim]
-//   BFLOAT16  keys [head_dim / 2][16][2], values [8][head_dim][2]: pairs along the summed dimension, for products of
-//   pairs INT8      keys: codes [head_dim][16], then floats steps [16] and lows [16]; values: codes [16][head_dim],
-//   likewise UINT4     keys: codes [head_dim / 2][16], entries 2i and 2i + 1 in a byte; values: codes [16][head_dim /
-//   2],
-//             entries i and i + head_dim / 2 in a byte
+//   BFLOAT16  keys [head_dim / 2][16][2], values [8][head_dim][2]: products take pairs along the summed dimension
+//   INT8      keys: codes [head_dim][16], then floats steps [16] and lows [16]; values: codes [16][head_dim], likewise
+//   UINT4     keys: codes [head_dim / 2][16], a byte has entries 2i and 2i + 1;
+//             values: codes [16][head_dim / 2], a byte has entries i and i + head_dim / 2
 // In every byte of UINT4 the first entry lies in the low half, and entries are those of Hadamard rotated heads
 // (common/hadamard.h). An entry is low + step * code of its token.
 int64_t page_bytes(CoreKv kv, int32_t head_dim);

@@ -187,6 +187,7 @@ struct Packing {
 CoreStatus pack_rows(Pool& pool, const CorePack& pack) {
   if (const CoreStatus status = check_pack(pack); status != CORE_OK) return status;
   Packing packing{pool, pack, WeightLayout(*pack.weight)};
+  // Returns when all jobs are done: no thread reads the caller's rows after that.
   pool.run({[](void* context, int64_t* jobs) { return static_cast<Packing*>(context)->next(jobs); },
             [](void* context, int64_t first, int64_t last, int32_t thread) {
               static_cast<const Packing*>(context)->run(first, last, thread);

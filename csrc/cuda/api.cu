@@ -15,6 +15,7 @@ template <typename Args>
 static CoreStatus checked(const Args* args, CoreStatus (*op)(const Args&, Stream), void* stream) {
   Check check(args);
   if (check.ok()) check_op(check, *args);
+  // Kernels get the struct by value, so it may go; what it points to must stay until the stream is past the op.
   return check.ok() ? op(*args, static_cast<Stream>(stream)) : check.result();
 }
 

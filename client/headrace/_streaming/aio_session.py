@@ -141,6 +141,7 @@ class AsyncSessionDriver:
                 if self._session.urgent:
                     self._wake.notify_all()
         finally:
+            # The writer is this stream's: the next one gets a writer of its own.
             writer.cancel()
             channel.cancel()
         raise broke_off("the session")
@@ -177,5 +178,6 @@ class AsyncSessionDriver:
         logger.info("the server has no sessions: each queue reads a stream of its own")
         self._sessions_supported = False
         for subscription in self._session.subscriptions:
+            # Removed first: from here on the fallback alone fills the reader.
             self._session.remove(subscription)
             subscription.fallback()

@@ -118,6 +118,7 @@ class Arrived:
         elif not self._ids:
             return None
         ids, texts, details, position = self._ids, self._texts, self._details, self.taken
+        # The lists are the caller's from here on.
         self._ids, self._texts, self.taken = [], [], self.position
         if details:
             self._details = []

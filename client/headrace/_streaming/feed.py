@@ -168,6 +168,7 @@ class BaseFeed:
             # The stream refers to the feed: drop the cycle, which would keep the client alive.
             self.moved = self.adrift = _nothing
         elif self.reader.adrift:
+            # The stream of the lost engine lets go here; whoever fills the reader next sets it again.
             self.moved = _nothing
             self.adrift()
 

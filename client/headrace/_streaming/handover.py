@@ -114,6 +114,7 @@ class Handover:
             EngineLostError: it has other ids for the prompt, or another adapter. After this or another error nobody
                 reads that copy.
         """
+        # Nobody reads this copy yet: if anything fails below, it stays in the list, and is released.
         self._left.append(accepted.handle)
         if accepted.prompt_hash != self._accepted.prompt_hash:
             raise EngineLostError(

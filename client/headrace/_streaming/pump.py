@@ -103,6 +103,7 @@ class Pump:
                 if not self._wait_for_window():
                     return
         finally:
+            # Also after a damaged message: the server must not send on, to nobody.
             stream.cancel()
         raise broke_off("the result stream")
 

@@ -121,6 +121,7 @@ class SequenceReader(ReadableSequence):
     def strand(self, error: HeadraceError) -> None:
         """End the sequence, which no other engine continues: as its engine ended it, if all of that arrived."""
         drained = self._delivered.drained if self._delivered is not None else None
+        # Not movable any more, so what follows ends it for good.
         self._delivered = None
         if drained is not None and drained.position == self.position:
             self.finish(drained)

@@ -167,6 +167,7 @@ class ClientSession:
             Seconds until another one should be opened; None: the failure is final, and all readers have failed.
         """
         self._heartbeat = None
+        # Channels end with their stream; positions are the readers', and the next stream resumes there.
         self._by_channel.clear()
         self._moved.clear()
         for subscription in self._subscriptions:

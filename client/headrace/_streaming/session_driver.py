@@ -152,6 +152,7 @@ class SessionDriver:
     def _begin(self, channel: MessageChannel) -> None:
         with self.lock:
             if self._closed:
+                # `close` found no stream to cancel.
                 raise CallError(client_closed())
             self._channel = channel
             self._session.open()
@@ -175,6 +176,7 @@ class SessionDriver:
         logger.info("the server has no sessions: each queue reads a stream of its own")
         self._transport = None
         for subscription in self._session.subscriptions:
+            # Removed first: from here on the fallback alone fills the reader.
             self._session.remove(subscription)
             subscription.fallback()
         self._wake.notify_all()
@@ -202,5 +204,6 @@ class SessionDriver:
 
     def _give_up(self, channel: MessageChannel) -> Callable[[], None]:
         self._channel = None
+        # The reading thread, which owns the stream, finds it cancelled, and reports this error instead.
         self._own_error = UnavailableError("the server stopped responding")
         return partial(channel.cancel, lost=True)

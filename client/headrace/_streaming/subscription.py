@@ -116,6 +116,7 @@ class Subscription:
 
     def refused(self, status: status_pb2.Status, now: float) -> None:
         """Schedule another attempt after a failed attachment, or fail the reader if the error is final."""
+        # The server has detached it already.
         self.channel = None
         error = as_loss(error_from_status(status, request_id=self.request_id, handle=self.handle), self.reader)
         delay = self._recovery.delay(error)

@@ -253,6 +253,7 @@ CoreStatus append(CoreProgram* program, const Args* args, const Kernel Kernels::
   if (program == nullptr) return status(CORE_NULL_POINTER, 0);
   OpCheck check(*program, args);
   if (check.ok()) check_op(check, *args);
+  // Copied: the op, and its CoreWeights (see `recorded`). What they point to stays the caller's, and is read in runs.
   if (check.ok()) program->append(recorded(*args), program->cpu.kernels.*kernel);
   return check.result();
 }

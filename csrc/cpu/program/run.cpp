@@ -192,6 +192,7 @@ CoreStatus CoreProgram::bind(void* pool, int64_t num_blocks) {
     memory.reset(static_cast<std::byte*>(core::allocate(workspace_bytes())));
   }
   if (memory == nullptr) return core::status(CORE_NO_MEMORY, 0);
+  // The pool stays the caller's, who keeps it until the program is destroyed or bound to another one.
   kv.base = static_cast<std::byte*>(pool);
   kv.num_blocks = num_blocks;
   return CORE_OK;
@@ -202,6 +203,7 @@ CoreStatus CoreProgram::join(CoreExchange* exchange) {
   if (exchange->rank != shape.rank || exchange->ranks != shape.ranks || exchange->part_bytes < part_bytes) {
     return core::status(CORE_BAD_SHAPE, 0);
   }
+  // Borrowed as well: the caller closes it after the program.
   this->exchange = exchange;
   return CORE_OK;
 }
@@ -259,6 +261,7 @@ core::Step CoreProgram::step_of(const CoreBatch& batch) {
 CoreStatus CoreProgram::run(const CoreBatch& batch) {
   if (kv.base == nullptr || (part_bytes != 0 && exchange == nullptr)) return core::status(CORE_NOT_BOUND, 0);
   if (const CoreStatus status = core::check_batch(*this, batch); status != CORE_OK) return status;
+  // The step points into the batch, which is the caller's again when this returns: no thread works on it then.
   core::Replay replay(*this, step_of(batch));
   cpu.pool.run({[](void* context, int64_t* jobs) { return static_cast<core::Replay*>(context)->next(jobs); },
                 [](void* context, int64_t first, int64_t last, int32_t thread) {

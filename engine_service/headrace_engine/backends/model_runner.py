@@ -117,6 +117,7 @@ class ModelRunner(Runner, Generic[Model]):
     def copy_blocks(self, copies: BlockCopies) -> None:
         """See Runner."""
         if copies.within:
+            # Old contents leave before a block is overwritten; those from the host come last, and stay.
             self._copy_host_blocks(BlockCopies(to_host=copies.to_host))
             self._copy_within(copies.within)
             copies = BlockCopies(to_pool=copies.to_pool)

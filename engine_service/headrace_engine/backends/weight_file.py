@@ -114,6 +114,7 @@ def _fill(contents: Contents, data: mmap.mmap, extents: Iterable[tuple[Any, int,
 
 
 def _fill_one(contents: Contents, entry: Mapping[str, Any], data: memoryview) -> None:
+    # Released here: the file cannot be unmapped while there are views of it.
     with data:
         contents.fill(entry["name"], data)
         if zlib.crc32(data) != entry["crc32"]:
@@ -194,6 +195,7 @@ def _locked(descriptor: int, path: Path) -> bool:
     """Return True if this process holds the only lock, and the file still has this name."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The last writer may have renamed the file between its opening here and the lock: it is finished, and not ours.
         return os.fstat(descriptor).st_ino == path.stat().st_ino
     except (BlockingIOError, FileNotFoundError):
         return False

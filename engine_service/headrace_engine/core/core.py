@@ -96,6 +96,7 @@ class Core:
                 self.step()
         finally:
             self._intake.close()
+            # The pool and the weights are freed after this: nothing may compute on them any more.
             if self._in_flight is not None:
                 self._executor.drop(self._in_flight)
 
@@ -134,6 +135,7 @@ class Core:
         schedule = self._scheduler.schedule()
         self._outcome.report_interrupted(schedule.interrupted)
         self._outcome.report_begun(schedule.rows, self._in_flight)
+        # Blocks have their new owners since `schedule`, and still their old contents: copies come before the rows.
         self._executor.copy(schedule.copies)
         steps = schedule.steps()
         return LaunchedStep(schedule, steps, self._executor.launch(steps), started)
@@ -165,6 +167,7 @@ class Core:
         """Compute each row of a failed step alone; drop the step launched after it, which depends on its results."""
         if ahead is not None:
             self._executor.drop(ahead)
+            # Only its results are dropped: sequences keep the blocks that they were given, and its copies are done.
             ahead.discard()
         step.schedule.rows = step.live_rows
         for row in step.schedule.rows:

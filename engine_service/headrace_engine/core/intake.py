@@ -130,6 +130,7 @@ class Intake:
     def _add(self, command: AddSequence | AddSibling) -> None:
         request = command if isinstance(command, AddSequence) else command.whole(self._group.pop())
         if command.more:
+            # Kept for the next sibling only, which has arrived too: `take` receives a group as a whole.
             self._group.append(request)
         if request.is_followed:
             self._guides.begin(request)
@@ -137,6 +138,7 @@ class Intake:
             self._enqueue(request)
 
     def _enqueue(self, request: AddSequence, followers: Followers = _NONE) -> None:
+        # The scheduler's from here on, even what is refused: so every end takes the same way.
         sequence = self._scheduler.add(request, followers.guide, followers.words)
         if error := self._refusal(request):
             self._outcome.end(sequence, FinishReason.ERROR, error)

@@ -38,6 +38,7 @@ class Pulse:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ended.set()
+        # Joined: whoever closes the runner next can be sure that this thread does not use it.
         self._thread.join()
 
     def _run(self) -> None:

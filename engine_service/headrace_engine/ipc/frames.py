@@ -117,6 +117,7 @@ class FrameReader:
             end = _LENGTH.size + _LENGTH.unpack_from(self._buffer)[0]
             if len(self._buffer) < end:
                 return
+            # A copy: the buffer cannot shrink while there are views of it.
             body = bytes(memoryview(self._buffer)[_LENGTH.size : end])
             del self._buffer[:end]
             yield decode(body)

@@ -82,6 +82,7 @@ class Cpu:
             if numbers is not None and len(numbers) != threads:
                 raise ValueError(f"{len(numbers)} {name} for {threads} threads")
         arrays = [(ctypes.c_int32 * threads)(*numbers) if numbers is not None else None for numbers in (cpus, nodes)]
+        # The arrays are lent for the call: the library copies what it needs of them.
         options = CpuOptions(*(None if array is None else ctypes.addressof(array) for array in arrays), threads, isa)
         pool = ctypes.c_void_p()
         status = native.handle.core_cpu_create(options, ctypes.byref(pool))
@@ -148,6 +149,7 @@ class Memory:
             raise NativeError(f"cpu_allocate: cannot allocate {nbytes} bytes", code=Code.NO_MEMORY)
         self.nbytes = nbytes
         self._address = int(address)
+        # Views keep this object alive, addresses in structs do not: who hands those out closes it after their last use.
         self._free = weakref.finalize(self, native.handle.core_cpu_free, address)
 
     @property

@@ -37,6 +37,7 @@ class Exchange:
     def __init__(self, native: Native, file: int, rank: int, ranks: int, part_bytes: int) -> None:
         options = ExchangeOptions(part_bytes=part_bytes, file=file, rank=rank, ranks=ranks)
         found = ctypes.c_void_p()
+        # The mapping is this object's; the descriptor stays the caller's.
         status = native.handle.core_exchange_open(options, ctypes.byref(found))
         native.check("exchange_open", status, options)
         self._native = native

@@ -128,6 +128,7 @@ class PackedMatrix:
             raise ValueError(f"{shards} times {self.nbytes} bytes at {offset}, {stride} apart, of {memory.nbytes}")
         self._native = native
         self._memory = memory
+        # A bare address. Holding `memory` keeps it valid, unless it is closed: its owner closes the programs first.
         self.struct = matrix.struct(memory.address + offset, shards, stride)
 
     def pack(self, cpu: Cpu, rows: MatrixRows, first_row: int = 0) -> None:
@@ -146,6 +147,7 @@ class PackedMatrix:
         scales = (count, self.matrix.groups) if self.matrix.is_integer else None
         for array, shape in ((rows.scales, scales), (rows.offsets, scales if self.matrix.offsets else None)):
             check_rows(self.matrix, array, shape, np.float32)
+        # All addresses are lent for the call, which returns when no thread uses them any more.
         pack = Pack(
             weight=ctypes.addressof(self.struct),
             rows_data=rows.numbers.ctypes.data,

@@ -61,6 +61,7 @@ def expert_struct(expert: ExpertWeights) -> abi.Expert:
         None if bias is None else address_of(bias, weight.matrix.outputs)
         for weight, bias in zip(products, (expert.gate_bias, expert.up_bias, expert.down_bias), strict=True)
     ]
+    # Addresses keep nothing alive: whoever hands the struct out retains the expert.
     return abi.Expert(*(weight.struct for weight in products), *biases)
 
 

@@ -51,6 +51,7 @@ class Program(ProgramOps):
 
     def join(self, exchange: Exchange) -> None:
         """Make exchanges there, before the first run."""
+        # The program keeps the address, and nothing here holds the exchange: its owner closes it after the program.
         self._native.check("program_join", self._native.handle.core_program_join(self._program, exchange.address))
 
     def bind(self, pool: Memory, num_blocks: int) -> None:
@@ -59,6 +60,7 @@ class Program(ProgramOps):
             raise ValueError(f"{num_blocks} blocks of {self.block_bytes} bytes do not fit into {pool.nbytes}")
         status = self._native.handle.core_program_bind(self._program, pool.address, num_blocks)
         self._native.check("program_bind", status)
+        # From here on the program writes to it, until it is bound to another one or destroyed.
         self._pool = pool
 
     def run(self, batch: Batch) -> None:

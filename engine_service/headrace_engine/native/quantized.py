@@ -77,6 +77,7 @@ class QuantizedMatrix:
         groups = (count, self.matrix.groups)
         check_rows(self.matrix, rows.scales, groups, np.float32)
         check_rows(self.matrix, rows.offsets, groups if self.matrix.offsets else None, np.float32)
+        # All addresses are lent for the call, that of the struct too.
         struct = self.struct(address)
         pack = QuantizedPack(
             matrix=ctypes.addressof(struct),

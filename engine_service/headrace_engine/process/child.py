@@ -130,5 +130,6 @@ def main(
         except LinkClosed:
             return 0
         succeeded = run_core(plan, link, make, begun, started=freeze_objects)
+        # Everything is freed: the watch on the front half need not end this process any more.
         ended.set()
     return 0 if succeeded else 1

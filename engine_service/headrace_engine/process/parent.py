@@ -93,6 +93,7 @@ class EarlyLauncher:
 def spawn(program: Sequence[str], *arguments: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """Start the process of a core, or of another rank; return it and our end of its socket."""
     ours, theirs = socket.socketpair()
+    # Ours to close once the child has its copy: only then does the child's end show as the end of the stream.
     with theirs:
         # A session of its own shields it from the terminal's signals. Its output must not mix with the answers on
         # standard output. Spawned, not forked: a forked child would inherit locks and device handles in use.
@@ -150,6 +151,7 @@ class ProcessLink:
 
     def kill(self) -> str:
         """See `CoreLink.kill`."""
+        # A signal only: `_read` then finds the end of the stream, and reports the loss as any other.
         self._process.kill()
         return "was killed"
 
@@ -158,6 +160,7 @@ class ProcessLink:
         if not self._closing:
             self._closing = True
             self.send(Shutdown())
+        # The socket is closed after the process has ended, so that its last messages are read.
         await in_daemon(self._wait, self._close_grace)
         self._hang_up()
         if self._report is not None:

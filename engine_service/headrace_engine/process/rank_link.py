@@ -173,6 +173,7 @@ class RankLink:
             self._process.kill()
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_GRACE)
+        # Last: the thread that watches the ranks polls the descriptor until it hangs up.
         self._socket.close()
 
     def _listen(self) -> None:

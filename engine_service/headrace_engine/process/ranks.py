@@ -73,6 +73,7 @@ class RankedRunner(Runner):
     def load(self, progress: Progress) -> None:
         """See Runner. All ranks import what they need, and load, at the same time."""
         for number, plan in enumerate(self._plans[1:], start=1):
+            # Whoever is in this list is ended by `close`, which is called whatever fails from here on.
             self._others.append(RankLink(number, plan))
         threading.Thread(target=self._watch, name="rank-watch", daemon=True).start()
         self._own = own = self._make(self._plans[0])
@@ -127,6 +128,7 @@ class RankedRunner(Runner):
     def close(self) -> None:
         """See Runner. No rank outlives it."""
         with self._lock:
+            # Waited for: the watching thread may be ending ranks at this moment; after this it ends none.
             self._closing = True
         for rank in self._others:
             with suppress(HeadraceError):

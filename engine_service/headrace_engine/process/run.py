@@ -140,6 +140,7 @@ def run_core(
             raise
         if not isinstance(error, HeadraceError):
             _log.exception("core_failed")
+        # The runner is closed by now, so that whoever starts a successor on this news finds its memory free.
         _report(link, error)
         return False
     return True
@@ -154,6 +155,7 @@ def _serve(
 ) -> None:
     plan = with_step_limits(plan)
     vocabulary = begun if begun is not None and begun.fits(plan) else BegunVocabulary.of(plan)
+    # Left in reverse: the pulse's thread uses the runner, so it ends before the runner is closed.
     with closing(make(plan)) as runner, Pulse(link, runner):
         _start_and_serve(plan, link, runner, vocabulary, started)
 

@@ -92,6 +92,7 @@ class _Child:
             with subprocess.Popen(_PROGRAM, stdin=pipe, stdout=pipe, start_new_session=True) as process:
                 with self._lock:
                     self._process = process
+                    # `end` was called before there was a process.
                     if self._ended:
                         process.terminate()
                 assert process.stdin is not None

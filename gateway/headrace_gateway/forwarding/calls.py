@@ -75,6 +75,7 @@ class LiveCalls:
         if task is None:
             raise RuntimeError("a call runs in a task")
         group = self._endless if method in WATCHES else self._awaited
+        # A call is its task: from here until it leaves, a drain or a lost key may cancel it.
         group.add(task)
         self._update_idle()
         try:
@@ -150,6 +151,7 @@ class LiveCalls:
 
     def _end(self, tasks: set[asyncio.Task[Any]]) -> None:
         for task in list(tasks):
+            # Noted first: by this the task knows that it was not its client who cancelled it.
             self._cut.add(task)
             task.cancel()
 

@@ -94,12 +94,14 @@ class Forward:
         """
         await engine.reach()
         call = method(request, timeout=self.remaining(), metadata=(*self.metadata, *more))
+        # The engine's liveness may cancel the call while this task waits for it, and has no hold of it afterwards.
         with engine.liveness.waiting(call, patience) as wait:
             try:
                 answer = await call
             except grpc.aio.AioRpcError as error:
                 raise failure_of(engine, error) from error
             except asyncio.CancelledError:
+                # `give_up` may have cancelled the call, and not this task, for which the engine is then unreachable.
                 if not wait.given_up or _cancelling():
                     raise
                 raise engine.unreachable(reached=True) from None
@@ -115,6 +117,7 @@ class Forward:
         except grpc.aio.AioRpcError as error:
             raise failure_of(engine, error) from error
         finally:
+            # Also when the generator is closed: otherwise the engine would send on, to nobody.
             call.cancel()
 
 

@@ -36,6 +36,7 @@ class ModelWatch:
         self._forward = forward
         self._model_name = model_name
         self._context = context
+        # A task follows each engine, and the client's stream takes one message at a time.
         self._writing = asyncio.Lock()
         self._lost: set[Engine] = set()
         self._watched: set[Engine] = set()
@@ -61,6 +62,7 @@ class ModelWatch:
     def _watch(self, engines: Sequence[Engine], group: asyncio.TaskGroup) -> None:
         self._watched.update(engines)
         for engine in engines:
+            # The group owns the tasks: with the client, or the first failure, all streams end.
             group.create_task(self._follow(engine))
 
     def _new_ones(self) -> list[Engine]:

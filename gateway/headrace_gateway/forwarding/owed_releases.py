@@ -60,7 +60,9 @@ class OwedReleases:
                 if await _answered(engine, request, owed.get(key, ())):
                     break
                 await asyncio.sleep(_PAUSE)
+            # It stayed in the list while it was sent, so `add` may have dropped it as the oldest.
             owed.pop(key, None)
+        # The list was empty just now, and nothing was awaited since: no release is left behind.
         del self._owed[engine], self._tasks[engine]
 
 

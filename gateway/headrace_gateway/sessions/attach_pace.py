@@ -28,6 +28,7 @@ class AttachPace:
     def __init__(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
         self.sleep = sleep
         self._paid = float("-inf")
+        # The sessions of a connection own its lock, which goes with the last of them.
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def connection(self, peer: str) -> ConnectionPace:

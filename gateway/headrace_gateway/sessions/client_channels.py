@@ -107,6 +107,7 @@ class ClientChannels:
 
     def ended(self, channel: int) -> None:
         """Forget a channel that ended upstream."""
+        # The stream has forgotten the channel already, so there is nothing to detach.
         self._readers.pop(channel, None)
 
     def _attach(self, attach: wire.Attach, path: str) -> None:
@@ -121,6 +122,7 @@ class ClientChannels:
             failed.status.CopyFrom(error.status)
             self.outbox.put_error(failed)
         else:
+            # The reader has its channel upstream now, until `_detach` gives it back or the stream ends it.
             self._readers[attach.channel] = Reader(attach, self, upstream)
 
     def _check(self, attach: wire.Attach, path: str) -> None:

@@ -72,12 +72,14 @@ class ClientSession:
         writing = asyncio.create_task(self._write(context))
         try:
             await asyncio.wait((reading, writing), return_when=asyncio.FIRST_COMPLETED)
+            # Engines stop sending; the writer sends what is left.
             await self._detach_all()
             self._end()
             if reading.done() and reading.exception() is None:  # deliver what was requested before the half-close
                 await asyncio.wait((writing,), timeout=self._limits.ping_timeout)
         finally:
             try:
+                # The tasks first: one that still reads would attach channels that nobody detaches.
                 await _cancel(reading, writing)
                 await self._detach_all()
             finally:

@@ -90,6 +90,7 @@ class Reader:
         self._status = request_pb2.GENERATE_STATUS_UNSPECIFIED
         self._attach_sent = self._prefix_sent = False
         self._end: int | None = None
+        # Last: from here on the stream calls this reader, and its session must detach it.
         self.upstream_channel = upstream.attach(self, self.next, self._window)
 
     @property
@@ -170,6 +171,7 @@ class Reader:
     def _resume(self) -> None:
         self.parked = False
         self.session.outbox.forget_window(self.channel)
+        # The new channel first: without any reader, the request's lease would begin at the engine.
         old, self._base = self.upstream_channel, self.next
         self.upstream_channel = self.upstream.attach(self, self.next, self._limit - self.next)
         self.upstream.detach(old)

@@ -69,6 +69,7 @@ class EngineLink:
             self._uses.begin(self._engine.name)
             self._engine.cached.lost()
             failure = await self._judged(failure)
+            # Readers stay with the channels that they attached to, which fail below; new ones get the next stream's.
             channels, self.channels = self.channels, self._new_channels()
             self._work.clear()
             emit = log.warning if self._opened or channels.readers else log.debug
@@ -142,6 +143,7 @@ class EngineLink:
                         self._opened = True
                     self._receive(response)
         finally:
+            # The call first, so that no task is left waiting in it.
             call.cancel()
             await _ended(writing, watching, pinging)
 
@@ -206,6 +208,7 @@ class EngineLinks:
         """Close the stream to an engine; its readers fail."""
         if (link := self._links.pop(engine, None)) is not None:
             await link.close()
+            # Its task has ended, and with it whoever would have failed the readers.
             link.channels.fail(status.unknown_engine(engine.name, []).status)
             self._uses.leave(engine.name)
 

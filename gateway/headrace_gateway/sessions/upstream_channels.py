@@ -141,6 +141,7 @@ class UpstreamChannels:
             yield
 
     def _end(self, channel: int, failure: Status) -> None:
+        # A status for each reader, which writes the engine's name into it.
         own = Status()
         own.CopyFrom(failure)
         if (reader := self._forget(channel)) is not None:
@@ -164,6 +165,7 @@ class UpstreamChannels:
             if position != reader.next:
                 self._lost_step(channel, position)
                 continue
+            # Counted before they are handed over: if the session drops some, it parks the reader at the first of those.
             reader.next = position + count
             share = shares.get(reader.session)
             if share is None:
@@ -194,6 +196,7 @@ def _share(
 ) -> wire.SessionResponse:
     """Return rows of a step as a message: the engine's own, if it has nothing else."""
     if len(rows) == len(columns.channels) and len(response.ListFields()) == 1:
+        # Changed in place, since nobody else is sent a part of it.
         response.step.channels[:] = channels
         return response
     return wire.SessionResponse(step=columns.pick(rows, channels))

@@ -77,6 +77,7 @@ class CpuAdapters:
         return partial(self._load, plan.number - 1, open_planned_adapter(plan, self._spec))
 
     def _load(self, number: int, files: AdapterFiles) -> None:
+        # Between two steps, so nothing reads the factors. What the number meant before must not stay in any matrix.
         for matrix in self._matrices.values():
             matrix.table[number].rank = 0
         for name, factors in files.factors.items():

@@ -43,6 +43,7 @@ class CpuBatch:
         self._sequences = structs_in(sequences, SequenceStruct)
         rows = {name: np.zeros(shape.max_logits * size, np.uint8) for name, size in ROW_BYTES.items()}
         self._structs = SamplingStructs(**rows, vocab=shape.vocab)
+        # Bare addresses: this object holds all arrays, and allocates none of them again.
         at = {name: array.ctypes.data for name, array in rows.items()}
         self._changes_at = at.pop("changes")
         self._masked: list[array[int]] = []

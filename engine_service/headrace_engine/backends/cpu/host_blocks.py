@@ -36,6 +36,7 @@ class HostBlocks:
 
     def __init__(self, program: Program, pool: Memory, num_blocks: int, memory: Memory) -> None:
         layers, size = program.shape.layers, program.block_bytes
+        # Both are views: the runner owns the memory, and drops this object before it frees it.
         self._pool = blocks_of(program, pool, num_blocks)
         self._blocks = memory.view(0, memory.nbytes // size * size).reshape(-1, layers, size // layers)
 

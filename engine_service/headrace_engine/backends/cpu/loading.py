@@ -175,6 +175,7 @@ def load_model(
         recorded = record_program(cpu, plan, spec, weights.tensors, positions, kv, activations, adapters, share)
         scorer = Scorer(cpu, recorded.program.shape, spec, weights.tensors, activations, share)
         processed = ProcessedRows(cpu, recorded.program.shape, processes) if processes else None
+        # Nothing failed: threads and arena are now closed by `LoadedModel.close`, programs before them.
         opened.pop_all()
     unit, shares = plan.compute_unit or ComputeUnit.CPU, beside is not None
     return LoadedModel(

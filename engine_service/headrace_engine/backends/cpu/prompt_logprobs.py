@@ -87,6 +87,7 @@ class Scorer:
         self._compute(states, [forced_step(0, 0)] * len(states))
 
     def _compute(self, states: NDArray[np.float32], steps: Sequence[SequenceStep]) -> None:
+        # Copied: `states` is a view of the step's workspace, and this program reads its own alone.
         self.program.value(self._states, len(steps))[:] = states
         self._batch.fill(steps)
         self.program.run(self._batch.struct)

@@ -65,6 +65,7 @@ def record_program(
     ops.sample(logits)
     counts = {Rows.TOKENS: plan.max_prefill_tokens, Rows.LOGITS: plan.max_rows}
     offsets, floats = plan_offsets(ops.recorded, counts)
+    # Nobody closes it if recording fails: then it is destroyed with its last reference.
     program = Program(cpu, _shape(plan, padded, share, positions.length, kv, floats))
     for op in ops.recorded:
         op.record(program, offsets)

@@ -84,6 +84,7 @@ class CpuRunner(ModelRunner[LoadedModel]):
         self._pool = blocks_of(program, pool, num_blocks)
         self._batch = CpuBatch(program.shape)
         if self._draft is not None:
+            # Its pool has the same block numbers: who owns a block owns it in both.
             self._draft.allocate(num_blocks)
 
     def draft(self, steps: Sequence[SequenceStep]) -> list[Sampled]:
@@ -107,6 +108,7 @@ class CpuRunner(ModelRunner[LoadedModel]):
             return []
         run = self._run_processed if is_processed(steps) else self._run
         sampled = run(self._batch, steps)
+        # Read now: the next step overwrites the structs that the results are read from.
         return self._collect_extras(steps, sampled) if wants_extras(steps) else list(sampled)
 
     def close(self) -> None:
@@ -114,6 +116,7 @@ class CpuRunner(ModelRunner[LoadedModel]):
         if self._draft is not None:
             self._draft.close()  # Before the threads that it shares.
             self._draft = None
+        # The host tier and the blocks are views of memory that is freed below.
         self._batch = self._host = self._pool = None
         # Programs hold addresses in the pool: close them before its memory is freed.
         if self._model is not None:
@@ -153,6 +156,7 @@ class CpuRunner(ModelRunner[LoadedModel]):
         """Run the step in one native call, then find candidates, and sample rows with logits processors again."""
         model = self._loaded
         sampled = list(self._run(batch, unprocessed(steps)))
+        # A view of the step's workspace; sampling again works in one of its own, and leaves it as it is.
         logits = model.program.value(model.logits, sum(step.sampling is not None for step in steps))
         for number, step in enumerate(step for step in steps if step.sampling is not None):
             if step.candidates and not sampled[number].error:

@@ -42,6 +42,7 @@ class Attention:
         self._staging = staging
         self._device = device
         arrivals = staging.sequences * spec.num_heads
+        # Lent to one launch at a time, which leaves zeros behind.
         self._arrived = torch.zeros(arrivals, dtype=torch.int32, device=device.torch)
         self._prompts = prompts
 

@@ -179,6 +179,7 @@ class StepStaging:
         """Return the last filled step on the device, and enqueue the gathering of its ids."""
         staged = self._words.here[self._first :]
         arrays = {name: staged[place] for name, place in self._layout.places.items()}
+        # The other arrays are views of the one buffer on the device, which the next step overwrites.
         arrays["token_ids"] = self._words.here.index_select(0, arrays["sources"])
         return CudaBatch(arrays, self._tables.here, batch, self._layout, self._block_size)
 

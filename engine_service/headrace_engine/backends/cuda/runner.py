@@ -118,6 +118,7 @@ class CudaRunner(ModelRunner[CudaModel]):
 
     def close(self) -> None:
         """See Runner. Closing twice is allowed."""
+        # The core has waited for its last step; only copies beside steps may still work on their memory.
         if self._host_blocks is not None:
             with suppress(RuntimeError):  # A device that has failed copies no more.
                 self._host_blocks.wait()
@@ -149,6 +150,7 @@ class CudaRunner(ModelRunner[CudaModel]):
         return PoolBudget(memory, block_bytes, host, CUDA_RATIO)
 
     def _workspace(self, model: CudaModel) -> int:
+        # With a pool and buffers of its own, which end with this call: the real pool has no size yet.
         steps = StepRunner(model, model.pool(1))
         mixed = largest_step(self._plan, model.positions.length)
         taken, decoded = (model.device.taken(partial(steps.run, each)) for each in (mixed, [mixed[-1]] * len(mixed)))

@@ -76,6 +76,7 @@ class DeviceSampler:
         for row in set(range(rows)).difference(row for row, _ in sampled_rows):
             structs.pack_sampling(row, _NOTHING, _GREEDY, 0)
         changing = {row: _arrays_of(step) for row, step in sampled_rows if step.masked_ids or step.changes is not None}
+        # For all rows at once: growing later would move arrays whose addresses are in structs already.
         self._arrays.reserve(sum(_size(each) for arrays in changing.values() for each in arrays), slot)
         for row, step in sampled_rows:
             changes = self._change(row, step, changing[row], slot) if row in changing else 0

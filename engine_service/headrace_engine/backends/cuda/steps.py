@@ -77,6 +77,7 @@ class StepRunner:
         model, largest = self._model, self._model.sizes.sequences
         self._sampler.fill([], largest)
         with torch.inference_mode():
+            # Graphs hold addresses of weights, pool and buffers, all held by this object and never allocated again.
             self._graphs = DecodeGraphs(
                 model.device, largest, self._pool.spare_block, self._staging.fill, self._compute
             )
@@ -150,6 +151,7 @@ class StepRunner:
         )
         if self._sampler.ids is None:
             return FinishedStep(launched.wait())
+        # The slot is the step's until somebody has waited for it.
         self._slots[self._slot] = launched
         return launched
 
@@ -160,6 +162,7 @@ class StepRunner:
         if len(logits):
             self._sampler.sample(logits)
             if self._sampler.ids is not None:
+                # A copy: the next step reads these ids before it samples, and then overwrites the sampler's.
                 self._staging.save_ids(self._sampler.ids[: len(logits)])
 
     def _processed(self, sampled_rows: Sequence[SampledRow], sampled: list[Sampled], logits: Tensor) -> list[Sampled]:

@@ -95,6 +95,7 @@ class GuideQueue:
         """Empty the queue and end all calls of `take`."""
         with self._changed:
             self._closed = True
+            # Their futures never end: whoever closes the queue has stopped waiting for them.
             self._waiting.clear()
             self._changed.notify_all()
 

@@ -74,6 +74,7 @@ class Guides:
         """Drop a sequence, if it is one of these."""
         found = self._pending.pop(key, None)
         if found is not None:
+            # One that is being compiled goes on: nobody takes the guide, which is freed with its future.
             found[1].cancel()
             self._queue.discard(found[0])
 
@@ -88,6 +89,7 @@ class Guides:
         if block and not self._compiled():
             wait([future for _, future in self._pending.values() if not future.done()], IDLE_WAIT, FIRST_COMPLETED)
         for request, future in self._compiled():
+            # Whoever iterates owns the sequence from here on: it is queued, or its end is reported.
             del self._pending[request.key]
             error = future.exception()
             yield request, future.result() if error is None else _as_exception(error)

@@ -111,6 +111,7 @@ class BlockPool:
 
     def forget(self, block: int) -> None:
         """Stop keeping the contents of this block; if it is cached, it becomes free."""
+        # A used block stays with the tables that refer to it, and becomes free with the last reference.
         if self._cached_queue(block).pop(block, None) is not None:
             self._free.append(block)
         self._kept.remove(block)

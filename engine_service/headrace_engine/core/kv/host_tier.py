@@ -55,6 +55,7 @@ class HostTier:
             return None
         block = self._free.pop() if self._free else self._evict()
         self._holding[block] = date
+        # The pool block goes to its next owner, which writes to it in the next step: only this copy saves the contents.
         self._arriving[block] = source
         return block
 
@@ -105,6 +106,7 @@ class HostTier:
 
     def _evict(self) -> int:
         block, _ = self._holding.popitem(last=False)
+        # If it was never filled, it need not be: the block goes to other contents, or to none.
         self._arriving.pop(block, None)
         self.on_evict(block)
         return block

@@ -129,6 +129,7 @@ class PrefixCache:
             One pool block per location. Contents fetched from host memory arrive before the next step.
         """
         entries = [self._by_location[location] for location in locations]
+        # References first: fetching allocates blocks, and so may evict every cached block that nobody refers to.
         self._pool.share(self.in_pool(locations))
         self._fetch([entry for entry in entries if entry.location >= self._pool.total])
         cursor.known = len(entries)
@@ -194,6 +195,7 @@ class PrefixCache:
         # Reserved first: allocating may evict pool blocks into the host tier, which must not overwrite these.
         blocks = [entry.location - self._pool.total for entry in entries]
         self._host.reserve(blocks)
+        # The reference that `allocate` takes is the one that `adopt` hands to the sequence.
         for entry, block, target in zip(entries, blocks, self._pool.allocate(len(blocks)), strict=True):
             self._move(entry, target)
             self._host.fetch(block, target)

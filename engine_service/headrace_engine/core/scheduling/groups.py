@@ -73,6 +73,7 @@ class Groups:
         sequence.skip_prompt()
         group.open |= group.leader.computed + group.leader.in_flight > group.shared
         if not group.open:
+            # Held ones own no blocks yet: they get references to the leader's once these are in the prefix cache.
             sequence.held, group.leader.pause = True, group.shared
             self._waiting[number] = group
 
@@ -113,6 +114,7 @@ class Groups:
         """Make the next member the leader, with whatever the ended one left undone."""
         leader = group.leader
         if not group.open:
+            # It computes the shared blocks anew, unless the ended one left some in the prefix cache.
             leader.held, leader.pause = False, group.shared
         if ended.reports_prompt:
             leader.report_prompt()

@@ -86,6 +86,7 @@ class LiveSequences:
     def ensure_block(self, sequence: Sequence, schedule: Schedule) -> bool:
         """Give a sequence the block for its next token; return False if it lost its own blocks instead."""
         while not self._tables.can_extend(sequence):
+            # The last in precedence gives way, which may be this sequence itself.
             self._reclaim(self.running[-1], schedule)
             if sequence.status is not SequenceStatus.RUNNING:
                 return False
@@ -99,6 +100,7 @@ class LiveSequences:
         """
         if sequence.search is not None:
             first, *others = sequence.search.members
+            # The first computes again what all beams have in common; for the others, `branch` makes new sequences then.
             for other in others:
                 self._end_one(other)
             sequence = first
@@ -114,6 +116,7 @@ class LiveSequences:
 
     def branch(self, search: BeamSearch, schedule: Schedule) -> None:
         """Give the beams of a search their sequences, unless it loses its blocks to those before it instead."""
+        # First: the blocks of beams that end here are there for those that go on.
         for member in self.searches.unneeded(search):
             search.members.remove(member)
             self._end_one(member)

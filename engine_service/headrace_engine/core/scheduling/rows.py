@@ -21,6 +21,7 @@ def next_row(sequence: Sequence, count: int) -> SequenceStep:
     step = SequenceStep(
         token_ids=sequence.ids[start : start + count] if sequence.sampling_row is None else _PLACEHOLDER,
         start=start,
+        # The table itself: while the step is in flight, the scheduler only appends to it, or replaces it.
         blocks=sequence.blocks,
         sampling=sequence.request.sampling if samples else None,
         position=sequence.generated_length,
@@ -82,4 +83,5 @@ def with_rules(sequence: Sequence, step: SequenceStep) -> SequenceStep:
         sequence.logits = LogitState(rules, sequence.prompt_length, sequence.tables)
     guided = None if sequence.guide is None else sequence.guide.allowed
     masked = (*step.masked_ids, *sequence.logits.follow(sequence.ids, guided))
+    # The arrays are the sequence's own, lent for one step: its next row waits for the results (`needs_results`).
     return replace(step, masked_ids=masked, changes=sequence.logits.changes)

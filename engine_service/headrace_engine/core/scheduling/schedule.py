@@ -143,4 +143,5 @@ class LaunchedStep:
 
     def discard(self) -> None:
         """Drop the results: the rows will be scheduled again."""
+        # What else the schedule says is still to be reported: who was started, preempted or interrupted.
         self.schedule.rows, self.steps, self.handle = [], [], FinishedStep([])

@@ -121,6 +121,7 @@ class Scheduler:
             self._compute_prompts(schedule)
         if self._drafting is not None and not schedule.prompts:
             self._drafting.add_drafts(schedule, self._tables, len(self._live.running))
+        # Last: whatever gave a block to a new owner above may need its old contents copied first.
         schedule.copies = self._tables.take_copies()
         if self.busy and not (schedule.rows or any(sequence.in_flight for sequence in self._live.running)):
             raise IntegrityError(f"{len(self._live.waiting)} sequences are waiting and none can start")
@@ -153,6 +154,7 @@ class Scheduler:
 
     def fail(self, sequence: Sequence) -> None:
         """End a sequence whose computation failed, and remove the contents of its blocks from the prefix cache."""
+        # Before they return to the pool, which must not keep what a failed step left in them.
         for each in (sequence,) if sequence.search is None else sequence.search.members:
             self._tables.invalidate(each)
         self.end(sequence)

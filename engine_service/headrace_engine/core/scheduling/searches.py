@@ -78,6 +78,7 @@ class Searches:
         branched = {beam: self._branched(search, beam) for beam in _branches(search)}
         members = []
         for beam in search.beams:
+            # The parent's own sequence goes on with its blocks; a branched one has references, and a block of its own.
             member = branched.get(beam) or _parent(search, beam)
             if beam not in branched and search.chosen:
                 member.ids.append(search.ids(beam)[-1])
@@ -105,6 +106,7 @@ class Searches:
 
     def _branched(self, search: BeamSearch, beam: Beam) -> Sequence:
         parent = _parent(search, beam)
+        # No key of the front half, which knows the keys of the search alone.
         request = replace(parent.request, key=-next(self._numbers))
         sequence = Sequence(request, parent.arrival, None, beam.guide)
         sequence.search, sequence.tables = search, parent.tables

@@ -74,6 +74,7 @@ class Starter:
                 continue
             if self._is_closed(allowance, reserve, slots) or passed.must_wait(sequence):
                 break
+            # Found, not held: nothing may be allocated between this and `open`, which takes references to these blocks.
             cached = self._tables.find_cached(sequence)
             reserve_after = reserve + self._tables.growth(sequence)
             fits = slots + sequence.slots <= self._limits.most

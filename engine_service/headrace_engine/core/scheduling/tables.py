@@ -113,6 +113,7 @@ class BlockTables:
 
     def extend(self, sequence: Sequence) -> None:
         """Give a sequence blocks for the ids that have none."""
+        # Appended in place: the step in flight has this very list, and backends send only what was added to it.
         sequence.blocks += self._pool.allocate(self._missing_blocks(sequence))
 
     def missing_to_branch(self, parent: Sequence, length: int) -> int:
@@ -126,9 +127,11 @@ class BlockTables:
         """
         full, rest = divmod(parent.computed, self._pool.block_size)
         sequence.blocks, sequence.computed = parent.blocks[:full], parent.computed
+        # One reference for each table, so that either sequence may end first.
         self._pool.share(sequence.blocks)
         self.extend(sequence)
         if rest:
+            # Harmless if a sequence loses its block before the step: the next owner of it writes after this copy.
             self._branched.append((parent.blocks[full], sequence.blocks[full]))
         sequence.cursor = None if parent.cursor is None else parent.cursor.branch(full)
 
@@ -140,6 +143,7 @@ class BlockTables:
         most = min(wanted, sequence.longest - sequence.length)
         missing = self._pool.blocks_for(sequence.length + most) - len(sequence.blocks)
         if missing > 0 and self._pool.can_allocate(missing + reserve):
+            # They stay in its table even if no draft holds: its own ids will fill them.
             sequence.blocks += self._pool.allocate(missing)
         return min(most, len(sequence.blocks) * self._pool.block_size - sequence.length)
 
@@ -152,12 +156,14 @@ class BlockTables:
 
     def invalidate(self, sequence: Sequence) -> None:
         """Remove the contents of a sequence's blocks from the prefix cache."""
+        # Shared ones too: their other owners keep them, but nobody else finds the contents.
         for block in sequence.blocks:
             self._cache.forget(block)
 
     def close(self, sequence: Sequence) -> None:
         """Release a sequence's blocks. Registered ones stay cached until the pool needs them."""
         self._pool.release(sequence.blocks)
+        # A new list instead of an emptied one: the step in flight may still read the old one.
         sequence.blocks = []
         sequence.computed = 0
 
@@ -177,6 +183,7 @@ class BlockTables:
         if self._cache.in_pool(found) == found:
             self._pool.share(found)
             self._pool.release(leader.blocks[: len(found)])
+            # A new list as well. A step in flight may read the released blocks: whoever gets them next writes after it.
             leader.blocks = [*found, *leader.blocks[len(found) :]]
 
     def _missing_blocks(self, sequence: Sequence) -> int:

@@ -105,6 +105,7 @@ class Executor:
         Raises:
             StepFailed: the device fails with harmless input too.
         """
+        # Its sequence has failed, so what the block holds is not needed any more.
         harmless = SequenceStep(
             token_ids=(0,), start=0, blocks=(step.blocks[-1],), sampling=SamplingParams(temperature=0)
         )

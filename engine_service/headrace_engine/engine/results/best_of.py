@@ -48,10 +48,12 @@ class BestOf:
         ranked = sorted(self.candidates, key=self._rank)
         self.candidates = []
         for shown, candidate in zip(self._shown, ranked, strict=False):
+            # Even if it is not shown: the request gives back reservations through the sequences that readers see.
             shown.adopt(candidate)
             if shown.log.end is None:
                 _show(shown, candidate, now)
         for loser in ranked[len(self._shown) :]:
+            # Its log only: the payload is the request's, and the sequences that readers see give it back.
             loser.give_back()
 
     def _rank(self, candidate: Sequence) -> tuple[int, float, int]:

@@ -165,6 +165,7 @@ class PayloadReservation:
 
     def give_back(self) -> None:
         """Give all of it back when the request is released. Idempotent."""
+        # Released before its end: it is not in progress any more, and an end that still comes gives nothing back.
         if self._running > 0:
             self._running = 0
             self._counts.add_request(self._owner, -1)

@@ -126,6 +126,7 @@ class ResultLog:
 
     def _wake_waiters(self) -> None:
         for waiter in self._waiters:
+            # That of a cancelled read is done already, and removes itself when its task runs again.
             if not waiter.done():
                 waiter.set_result(None)
         self._waiters.clear()

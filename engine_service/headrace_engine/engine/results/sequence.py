@@ -67,6 +67,7 @@ class Sequence:
         self.decoder = EndedDecoder(self.decoder.stop)
         if self._reservation is not None:
             self._reservation.settle(length)
+        # Shared with the other sequences: with the last end, what only running ones need is given back.
         if self._payload is not None:
             self._payload.sequence_ended(self.log)
 

@@ -148,6 +148,7 @@ class EngineSession:
     def close(self) -> None:
         """Detach all channels and cancel all timers."""
         self.leave()
+        # `leave` closed the channels, but kept them for their last news: now nobody reads these any more.
         self._shares.give_back(self, sum(channel.share for channel in self._channels.values()))
         self._channels.clear()
         self._news.clear()
@@ -206,6 +207,7 @@ class EngineSession:
             if channel.write_to(update):
                 self._news[channel] = None  # The rest goes behind the other channels.
                 break
+        # The client is told in this update; of a failed channel nothing is left here.
         for failure in update.errors:
             self.detach(failure.channel)
         leaving = self._drained and not (self._ending or self._left)

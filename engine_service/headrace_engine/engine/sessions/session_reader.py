@@ -75,6 +75,7 @@ class Reader:
         self._sent_length = 0
         self._sent_time = 0.0
         self._timer: Any = None
+        # Last: a reader that cannot be made holds no lease, and follows no log.
         request.arrive()
         self._log.follow(self)
 
@@ -92,6 +93,7 @@ class Reader:
 
     def close(self) -> None:
         """Stop following the log, and stop counting as a reader of the request."""
+        # Called twice if the client leaves before the session ends; the request counts it once.
         if not self._closed:
             self._closed = True
             self._log.unfollow(self)
@@ -194,6 +196,7 @@ class Reader:
         update.hold(WindowState(self._channel, self._position, max(self._limit, self._position), length))
 
     def _arm(self, delay: float) -> None:
+        # One that is closed may still be written, but nobody would cancel its timer.
         if self._timer is None and not self._closed:
             self._timer = self._timers.call_later(delay, self._wake)
 

@@ -51,6 +51,7 @@ class CpuRank(CpuRunner, RankRunner):
         try:
             self._exchange = Exchange(model.cpu.native, file, share.rank, share.size, model.part_bytes)
         finally:
+            # The mapping does not need it, and rank 0 holds the file itself until `close`.
             os.close(file)
         for program in model.programs:
             program.join(self._exchange)

@@ -82,6 +82,7 @@ class Arena:
 
     def clear(self) -> None:
         """Remove all matrices."""
+        # The memory stays, for other matrices: those handed out before must not be used any more.
         self._entries.clear()
         self._used = self._end = 0
 

@@ -37,6 +37,7 @@ class ArenaContents:
 
     def fill(self, name: str, data: memoryview) -> None:
         """See Contents."""
+        # A view of the file, which is unmapped afterwards: it is copied here, and nothing of it is kept.
         source, at = np.frombuffer(data, dtype=np.uint8), 0
         for piece in self.pieces(name):
             np.copyto(piece, source[at : at + piece.nbytes])

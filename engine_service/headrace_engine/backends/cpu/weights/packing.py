@@ -131,6 +131,7 @@ class Packer:
         """
         native, one = self._cpu.native, replace(matrix, outputs=1)
         tensor = TensorRows(self._files.tensors[name], Orders(rows=np.array([number])))
+        # Packed and unpacked, so that it has the same rounding; `row` returns a copy, which outlives the memory.
         with closing(Memory(native, one.packed_bytes(native))) as memory:
             packed = PackedMatrix(native, one, memory)
             packed.pack(self._cpu, self._part(name, tensor)(0, 1))

@@ -38,4 +38,5 @@ class InFlightDeviceStep:
             self._mark.wait()
             return list(self._read())
         finally:
+            # After a failure too: nobody waits twice, and the slot would stay taken.
             self.waited = True

@@ -77,5 +77,6 @@ def entries_of(pool: KvPool) -> list[Tensor]:
 
 def _placed(shape: KvBlocks, layer: Tensor) -> KvBlocks:
     blocks = KvBlocks.from_buffer_copy(shape)
+    # A bare address, valid as long as the pool, whose `tensors` hold the memory.
     blocks.data, blocks.stride, blocks.count = layer.data_ptr(), layer.stride(0), len(layer)
     return blocks

@@ -110,4 +110,5 @@ class Words:
     def send(self, count: int, slot: int) -> Tensor:
         """Enqueue the copy of a slot's first numbers to the device; return them there."""
         target = self.here[self._kept : self._kept + count]
+        # As in Staging: the slot is the device's from here until its step was waited for.
         return target.copy_(self._sources[slot][:count], non_blocking=True)

@@ -68,6 +68,7 @@ class DeviceContents:
 
     def fill(self, name: str, data: memoryview) -> None:
         """See Contents."""
+        # A copy: the file that `data` is a view of is unmapped, and a device that is the host would keep the view.
         host = torch.from_numpy(np.frombuffer(data, dtype=np.uint8).copy())
         weight = self._weight(self._described[name], host)
         for each in name.split(_BETWEEN):

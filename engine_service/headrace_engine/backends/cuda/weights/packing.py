@@ -159,6 +159,7 @@ class Packer:
         sizes = [matrix.outputs for matrix, _ in parts]
         matrix, rows = replace(parts[0][0], outputs=sum(sizes)), all_rows([rows for _, rows in parts])
         packed = QuantizedMatrix(self._device.native, matrix, Dtype.BFLOAT16)
+        # Threads write disjoint rows of it; it is freed once the device has a copy.
         host = torch.empty(packed.nbytes, dtype=torch.uint8)
 
         def pack(first: int) -> None:

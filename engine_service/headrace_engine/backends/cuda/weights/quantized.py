@@ -116,6 +116,7 @@ class QuantizedProducts:
 
     def _dequantized(self, weight: QuantizedWeight, first: int, last: int) -> Tensor:
         """Return rows first to last − 1, bfloat16, in the scratch buffer: valid until the next call."""
+        # The device works in order, so the product before has read the buffer when this overwrites it.
         numbers = self._scratch[: (last - first) * weight.inputs].view(last - first, weight.inputs)
         args = UnpackRows(matrix=weight.struct(), out=numbers.data_ptr(), rows=last - first, first=first)
         self._device.launch("unpack_rows", args)

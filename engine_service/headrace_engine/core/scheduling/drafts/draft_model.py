@@ -162,8 +162,10 @@ class DraftModel:
         """Compute a row of each sequence."""
         for row, sequence in zip(rows, sequences, strict=True):
             end = -(-(row.start + len(row.token_ids)) // self._block_size)
+            # Before the step: if it fails, nobody takes a half-written block for a full one.
             self._written.forget(row.blocks[row.start // self._block_size : end])
             assert sequence.draft is not None, "its state was looked up for the row"
+            # Only numbers: the sequence owns the blocks, and when it has lost them, `DraftState.holds` is False.
             sequence.draft.blocks[:] = row.blocks[:end]
         began = self._clock()
         results = self._run(rows)

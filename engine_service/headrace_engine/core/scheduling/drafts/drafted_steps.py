@@ -38,6 +38,7 @@ def ahead(sequence: Sequence) -> Iterator[None]:
     guide, length, computed = sequence.guide, len(sequence.ids), sequence.computed
     try:
         if guide is not None:
+            # Drafts drive a fork: the sequence's own guide follows only ids that were sampled.
             sequence.guide = _fork(guide)
         yield
     finally:

@@ -103,6 +103,7 @@ class Drafting:
             if not is_fault(error):
                 raise
             _log.exception("draft_model_failed: %s; no ids are drafted by it any more", in_words(error))
+            # Its own pool may hold anything now, but nothing else reads that one.
             self._model = None
             return {}
 
