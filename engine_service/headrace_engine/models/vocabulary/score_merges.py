@@ -189,7 +189,7 @@ class _Made:
         limit = np.where(by_left, self._last[left], self._last[right])
         left, right = np.where(by_left, self._right[left], left), np.where(by_left, right, self._left[right])
         crossed = self._vocabulary.pair_keys(left, right, self._powers) < limit
-        return index[crossed], *(part[~crossed] for part in (index, left, right))
+        return index[crossed], index[~crossed], left[~crossed], right[~crossed]
 
 
 def _alone(ascending: Numbers) -> NDArray[np.bool_]:
@@ -247,9 +247,9 @@ def _portions(tokens: Sequence[str], lengths: Numbers) -> Iterator[_Portion]:
     size = _PORTION + LONGEST_PIECE
     powers, shifts = _powers(_BASE, size), _powers(pow(_BASE, -1, 2**64), size + 1)
     ends = np.cumsum(lengths)
-    begins = np.flatnonzero(np.diff(ends // _PORTION, prepend=-1))
+    begins: list[int] = np.flatnonzero(np.diff(ends // _PORTION, prepend=-1)).tolist()
     for first, last in zip(begins, [*begins[1:], len(tokens)], strict=True):
-        yield _portion(tokens[first:last], lengths[first:last], int(first), powers, shifts)
+        yield _portion(tokens[first:last], lengths[first:last], first, powers, shifts)
 
 
 def _portion(tokens: Sequence[str], lengths: Numbers, first: int, powers: Hashes, shifts: Hashes) -> _Portion:
