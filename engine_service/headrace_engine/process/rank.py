@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections import deque
 from contextlib import closing, suppress
 from dataclasses import asdict
 
@@ -26,7 +26,6 @@ from headrace_engine.ipc.commands import Ping, Shutdown
 from headrace_engine.ipc.frames import FrameReader, Message, frame
 from headrace_engine.ipc.messages import Pong
 from headrace_engine.ipc.ranks import AllocateRank, JoinRanks, RankCopies, RankLoaded, RankPlan, RankSizes, RankStep
-from headrace_engine.model_types import ModelPhase
 from headrace_engine.process.ends import end_with, tie_to_parent
 from headrace_engine.process.run import make_rank
 
@@ -62,22 +61,21 @@ def main(descriptor: int) -> int:
 
 
 def _serve(connection: socket.socket) -> None:
-    commands = _commands(connection)
-    plan = next(commands, None)
+    commands = _Commands(connection)
+    plan = commands.next()
     if plan is None:
         return
     if not isinstance(plan, RankPlan):
         raise ValueError(f"the first message to a rank must be its plan, not {type(plan).__name__}")
     with closing(make_rank(plan.plan, plan.rank)) as runner:
-        runner.load(_silent)
+        # Rank 0 reports how far the loading is; its pings are answered as often, so that it sees this rank get on.
+        runner.load(lambda phase, done, total: commands.answer_pings())
         connection.sendall(frame(RankLoaded()))
-        for command in commands:
+        while (command := commands.next()) is not None:
             match command:
                 case JoinRanks(place):
                     runner.join(place)
                     connection.sendall(frame(RankSizes(**asdict(runner.size()))))
-                case Ping(number):
-                    connection.sendall(frame(Pong(number)))
                 case Shutdown():
                     return
                 case _:
@@ -96,15 +94,35 @@ def _obey(runner: RankRunner, command: Message) -> None:
             raise ValueError(f"{type(command).__name__} is no command to a rank")
 
 
-def _commands(connection: socket.socket) -> Iterator[Message]:
-    """Yield commands until rank 0 is gone."""
-    frames = FrameReader()
-    while data := connection.recv(_CHUNK):
-        yield from frames.feed(data)
+class _Commands:
+    """What rank 0 sends. Pings are answered when they are read, all else is kept in order."""
 
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._frames = FrameReader()
+        self._pending: deque[Message] = deque()
 
-def _silent(phase: ModelPhase, done: int, total: int | None) -> None:
-    """Rank 0 reports how far the loading is."""
+    def next(self) -> Message | None:
+        """Wait for the next command; None: rank 0 is gone."""
+        while not self._pending and self._read():
+            pass
+        return self._pending.popleft() if self._pending else None
+
+    def answer_pings(self) -> None:
+        """Answer those that are there."""
+        with suppress(BlockingIOError):
+            while self._read(socket.MSG_DONTWAIT):
+                pass
+
+    def _read(self, flags: int = 0) -> bool:
+        """Read once; return False at the end of the stream."""
+        data = self._socket.recv(_CHUNK, flags)
+        for message in self._frames.feed(data):
+            if isinstance(message, Ping):
+                self._socket.sendall(frame(Pong(message.number)))
+            else:
+                self._pending.append(message)
+        return bool(data)
 
 
 if __name__ == "__main__":

@@ -9,13 +9,14 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
+from pathlib import Path
 from typing import TypeVar
 
 from headrace_engine.ipc.commands import Ping
 from headrace_engine.ipc.frames import BadMessage, FrameReader, Message, frame
 from headrace_engine.ipc.messages import CoreFailed, Pong
 from headrace_engine.ipc.plans import CorePlan
-from headrace_engine.ipc.ranks import RankCommand, RankPlan
+from headrace_engine.ipc.ranks import RankCommand, RankLoaded, RankPlan
 from headrace_engine.process.ends import manner
 from headrace_engine.process.parent import spawn
 
@@ -35,10 +36,12 @@ class RankLink:
 
     Attributes:
         number: of the rank.
+        loaded: it has said that it has its weights.
     """
 
     def __init__(self, number: int, plan: CorePlan) -> None:
         self.number = number
+        self.loaded = False
         self._process, self._socket = spawn(_PROGRAM)
         self._frames = FrameReader()
         self._received: deque[Message] = deque()
@@ -77,14 +80,23 @@ class RankLink:
 
     @property
     def processor_time(self) -> int:
-        """Nanoseconds that all threads of the process have run; 0 if it has ended."""
+        """Time that the process has computed, in some unit; 0 if it has ended.
+
+        While it loads, that of all its threads: some read and pack for the main thread. Then that of the main thread
+        alone, which takes part in all that is computed: threads of libraries may poll for ever.
+        """
         try:
+            if self.loaded:
+                return _main_thread_ticks(self.pid)
             return time.clock_gettime_ns((~self.pid << 3) | _CPUCLOCK_SCHED)
         except OSError:
             return 0
 
     def ping(self) -> bool:
-        """Return True if the rank has answered all pings, and send it the next one then. Does not wait."""
+        """Return True if the rank has answered all pings, and send it the next one then. Does not wait.
+
+        It answers between two commands, and between two tensors that it loads.
+        """
         self._listen()
         if self._answered < self._asked or not self._sending.acquire(blocking=False):
             return False  # It computes, or does not take the command that is being sent.
@@ -117,7 +129,7 @@ class RankLink:
 
     def failure(self) -> CoreFailed:
         """Return why the rank ended, which closed its connection: what it said itself, or how it ended."""
-        with self._reading, suppress(BadMessage):
+        with self._reading:
             while self._read():
                 pass
         failed = next((answer for answer in self._received if isinstance(answer, CoreFailed)), None)
@@ -151,14 +163,32 @@ class RankLink:
                 self._reading.release()
 
     def _read(self, flags: int = 0) -> bool:
-        """Read once, and wait for it unless the flags say otherwise; return False at the end of the stream."""
+        """Read once, and wait for it unless the flags say otherwise; return False if there is nothing more.
+
+        A rank that sends what is no message is killed: nothing that follows it could be understood.
+        """
         try:
             data = self._socket.recv(_CHUNK, flags)
         except OSError:
             return False
-        for message in self._frames.feed(data):
-            if isinstance(message, Pong):
-                self._answered = message.number
-            else:
-                self._received.append(message)
+        try:
+            for message in self._frames.feed(data):
+                self._take(message)
+        except BadMessage as error:
+            self._received.append(CoreFailed(_FAULT, f"it sent an invalid message ({error})"))
+            self.kill()
+            return False
         return bool(data)
+
+    def _take(self, message: Message) -> None:
+        if isinstance(message, Pong):
+            self._answered = message.number
+            return
+        self.loaded |= isinstance(message, RankLoaded)
+        self._received.append(message)
+
+
+def _main_thread_ticks(pid: int) -> int:
+    """Return the time that a process's main thread has run, by itself and in the kernel, in the kernel's ticks."""
+    fields = Path(f"/proc/{pid}/task/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])

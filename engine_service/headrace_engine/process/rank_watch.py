@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import select
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from headrace_engine.ipc.messages import CoreFailed
 from headrace_engine.process.rank_link import RankLink
@@ -15,32 +15,44 @@ _LONGEST_POLL = 2**31 - 1
 """Milliseconds."""
 
 
+_LOADING = 10
+"""Times the limit for a rank that loads: its storage may be silent, as that of a core alone, which is waited for."""
+
+_BUSY = 10
+"""Times the limit for a rank that computes: one op, or one tensor, may take long."""
+
+
 class Stall:
-    """Counts the checks in which one rank does nothing."""
+    """Counts the checks in which one rank does not get on."""
 
     def __init__(self) -> None:
-        self._progress: tuple[int, ...] = ()
-        self._checks = 0
+        self._progress: int | None = None
+        self._processor_time: int | None = None
+        self._unmoved = self._idle = 0
 
-    def note(self, answered: bool, *progress: int) -> bool:
-        """Note a check, and return True once as many in a row as the limit has found nothing.
+    def note(self, answered: bool, processor_time: int, progress: int, patience: int = 1) -> int:
+        """Note a check; return after how many times the limit the rank is lost, 0 if it is not.
 
         Args:
             answered: the rank is between two commands.
-            progress: numbers that grow while it computes, and while others do that it may wait for.
+            processor_time: grows while it computes.
+            progress: grows while rank 0 gets on, for which it may wait.
+            patience: times the limit in which it need do nothing; it may compute for _BUSY times as long.
         """
-        idle = not answered and progress == self._progress
-        self._checks = self._checks + 1 if idle else 0
-        self._progress = progress
-        return self._checks >= _CHECKS
+        moved = answered or progress != self._progress
+        self._unmoved = 0 if moved else self._unmoved + 1
+        self._idle = 0 if moved or processor_time != self._processor_time else self._idle + 1
+        self._progress, self._processor_time = progress, processor_time
+        if self._idle >= patience * _CHECKS:
+            return patience
+        return patience * _BUSY if self._unmoved >= patience * _BUSY * _CHECKS else 0
 
 
 def watch(ranks: Sequence[RankLink], limit: float, progress: Callable[[], int]) -> CoreFailed:
     """Wait until a rank ends, or hangs; return what there is to report of it.
 
-    A rank hangs that for the whole limit answers no ping, which it does between two commands, and whose process uses no
-    processor time meanwhile, while rank 0, for which it may wait in an exchange, does not get on either. So one that is
-    slow to read, or to compute, is waited for.
+    A rank hangs that for the whole limit answers no ping and computes nothing, while rank 0, for which it may wait in
+    an exchange, does not get on either. One that computes, or that loads, has several times the limit.
 
     Args:
         limit: in seconds.
@@ -53,8 +65,20 @@ def watch(ranks: Sequence[RankLink], limit: float, progress: Callable[[], int]) 
     stalls = {rank: Stall() for rank in ranks}
     while not (ended := poll.poll(min(1000 * limit / _CHECKS, _LONGEST_POLL))):
         own = progress()
-        hung = [rank.number for rank, stall in stalls.items() if stall.note(rank.ping(), rank.processor_time, own)]
+        checked = {rank.number: _checked(rank, stall, own) for rank, stall in stalls.items()}
+        hung = {number: times for number, times in checked.items() if times}
         if hung:
-            which = f"rank{'s' * (len(hung) > 1)} {', '.join(map(str, hung))} of the model"
-            return CoreFailed("ENGINE_FAULT", f"{which} made no progress for {limit:g} s (--core-ping-limit)")
+            return _lost(hung, limit)
     return by_descriptor[ended[0][0]].failure()
+
+
+def _checked(rank: RankLink, stall: Stall, progress: int) -> int:
+    answered = rank.ping()
+    return stall.note(answered, rank.processor_time, progress, 1 if rank.loaded else _LOADING)
+
+
+def _lost(hung: Mapping[int, int], limit: float) -> CoreFailed:
+    """Return the report of ranks that hang, by number, each after so many times the limit."""
+    which, times = f"rank{'s' * (len(hung) > 1)} {', '.join(map(str, hung))} of the model", max(hung.values())
+    named = "--core-ping-limit" if times == 1 else f"{times} times --core-ping-limit"
+    return CoreFailed("ENGINE_FAULT", f"{which} made no progress for {times * limit:g} s ({named})")
