@@ -186,7 +186,7 @@ def place(request: pytest.FixtureRequest, folders: Folders) -> Iterator[Place]:
     connect = partial(make, target)
     with connect() as client:
         _install(client, folders)
-        yield Place(path, client, connect, target, folders.tiny, servers=servers)
+        yield Place(path, client, connect, target, folders.tiny, folders.long, servers=servers)
 
 
 class _Shared:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from headrace import Client, InvalidRequestError, NotFoundError, OverloadedError
 from headrace.types import ModelState
-from support.contract.places import LONG_LENGTH, MODEL, SMALL_POOL_MODEL, Folders, Place
+from support.contract.places import LONG_LENGTH, MODEL, SMALL_POOL_MODEL, Place
 
 
-def test_overload_is_an_answer_with_a_time_to_come_back(client: Client, folders: Folders) -> None:
+def test_overload_is_an_answer_with_a_time_to_come_back(client: Client, place: Place) -> None:
     sizes = {"max_batch": 1, "max_waiting": 3, "max_length": LONG_LENGTH}
-    client.install_model("narrow", path=str(folders.long), **sizes, num_threads=1)
+    client.install_model("narrow", path=str(place.long), **sizes, **place.settings)
     client.start_model("narrow")
     accepted = 0
     with pytest.raises(OverloadedError, match="max_waiting 3") as refusal:
@@ -30,8 +30,8 @@ def test_overload_is_an_answer_with_a_time_to_come_back(client: Client, folders:
     client.release_model("narrow")
 
 
-def test_results_that_nobody_releases_are_bounded(client: Client, folders: Folders) -> None:
-    client.install_model("bounded", path=str(folders.tiny), max_length=64, num_threads=1, max_result_bytes=20_000)
+def test_results_that_nobody_releases_are_bounded(client: Client, place: Place) -> None:
+    client.install_model("bounded", path=str(place.folder), max_length=64, max_result_bytes=20_000, **place.settings)
     client.start_model("bounded")
     whole = {"ids": [1, 2], "max_new_tokens": 60, "ignore_eos": True}  # 2,048 + 60 × 128 bytes
     first, _ = client.start_request("bounded", **whole)  # type: ignore[arg-type]

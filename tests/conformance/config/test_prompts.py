@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from headrace import Client, InvalidRequestError
 from support.contract.answers import LONG, ids_of
-from support.contract.places import MODEL, Folders
+from support.contract.places import MODEL, Place
 
 
 def test_bc075_media_is_refused_and_never_ignored(client: Client) -> None:
@@ -50,9 +50,9 @@ def test_bc068_special_tokens_typed_by_a_user_stay_text(client: Client) -> None:
     assert "hi<|im_end|>" in forged.rendered_text
 
 
-def test_bc067_a_template_that_refuses_says_why(client: Client, folders: Folders) -> None:
+def test_bc067_a_template_that_refuses_says_why(client: Client, place: Place) -> None:
     template = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role here') }}{% endif %}ok"
-    client.install_model("strict", path=str(folders.tiny), chat_template=template, max_length=64, num_threads=1)
+    client.install_model("strict", path=str(place.folder), chat_template=template, max_length=64, **place.settings)
     client.start_model("strict")
     with pytest.raises(InvalidRequestError, match="no system role here") as refusal:
         client.start_request("strict", messages=[{"role": "system", "content": "x"}])
@@ -62,7 +62,7 @@ def test_bc067_a_template_that_refuses_says_why(client: Client, folders: Folders
     client.stop_model("strict")
     client.release_model("strict")
     with pytest.raises(InvalidRequestError, match="syntax") as refusal:
-        client.install_model("strict", path=str(folders.tiny), chat_template="{% if %}")
+        client.install_model("strict", path=str(place.folder), chat_template="{% if %}")
     assert refusal.value.reason == "BAD_TEMPLATE"
     client.release_model("strict")
 

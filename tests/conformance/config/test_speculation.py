@@ -11,6 +11,7 @@ import pytest
 from headrace import Client, InvalidRequestError, StateError
 from headrace.types import FinishReason
 from support.contract.places import MODEL, SIM, Folders, Place
+from support.contract.ranked_place import skip_where_ranks_refuse
 from support.models.tiny_models import make_tiny_llama
 
 NAME = "drafting"
@@ -37,20 +38,28 @@ Answer = list[tuple[list[int], str, FinishReason | None, list[float]]]
 
 
 @pytest.fixture
-def drafting(client: Client, folders: Folders) -> Iterator[str]:
+def drafting(client: Client, place: Place) -> Iterator[str]:
     """The model of the path, with speculation."""
-    yield from installed(client, folders, speculation="NGRAM", max_drafts=6)
+    yield from installed(client, place, speculation="NGRAM", max_drafts=6)
+
+
+@pytest.fixture
+def drafts(client: Client, place: Place) -> None:
+    """Skips a test where the engine refuses draft models."""
+    skip_where_ranks_refuse(client, place, speculation="DRAFT", draft_model=str(place.folder))
 
 
 @pytest.fixture(params=["itself", "another"])
-def with_draft_model(client: Client, folders: Folders, request: pytest.FixtureRequest) -> Iterator[str]:
+def with_draft_model(
+    client: Client, place: Place, folders: Folders, request: pytest.FixtureRequest, drafts: None
+) -> Iterator[str]:
     """The model of the path, with itself as draft model, and with another one of the same vocabulary."""
     folder = folders.tiny if request.param == "itself" else folders.broken
-    yield from installed(client, folders, speculation="DRAFT", draft_model=str(folder))
+    yield from installed(client, place, speculation="DRAFT", draft_model=str(folder))
 
 
-def installed(client: Client, folders: Folders, **config: Any) -> Iterator[str]:
-    client.install_model(NAME, path=str(folders.tiny), max_length=256, max_batch=8, num_threads=1, **config)
+def installed(client: Client, place: Place, **config: Any) -> Iterator[str]:
+    client.install_model(NAME, path=str(place.folder), max_length=256, max_batch=8, **place.settings, **config)
     client.start_model(NAME)
     yield NAME
     client.stop_model(NAME)
@@ -104,6 +113,7 @@ def test_results_are_those_without_a_draft_model(client: Client, with_draft_mode
     assert_results_are_those_without(client, with_draft_model)
 
 
+@pytest.mark.usefixtures("drafts")
 def test_memory_counts_the_draft_model(client: Client, place: Place, folders: Folders, tmp_path: Path) -> None:
     small = make_tiny_llama(tmp_path / "small", num_hidden_layers=1)
     effective = []
@@ -137,6 +147,7 @@ def test_a_draft_model_goes_with_its_kind(client: Client, place: Place, fields: 
     assert words in str(refused.value)
 
 
+@pytest.mark.usefixtures("drafts")
 def test_a_draft_model_that_is_not_there_fails_the_install(client: Client, place: Place, tmp_path: Path) -> None:
     fields: dict[str, Any] = {"speculation": "DRAFT", "draft_model": str(tmp_path / "absent"), **place.settings}
     with pytest.raises(StateError, match=r"draft_model: .*no such file or directory") as refused:
@@ -149,6 +160,7 @@ def test_a_draft_model_that_is_not_there_fails_the_install(client: Client, place
     ("size", "words"),
     [(384, "id 300 is 'ZZ' there, and "), (383, "vocab_size is 383 there, and 384 in the model")],
 )
+@pytest.mark.usefixtures("drafts")
 def test_another_vocabulary_is_refused(client: Client, place: Place, tmp_path: Path, size: int, words: str) -> None:
     """By the number of ids, or the first id that differs, with both values."""
     draft = make_tiny_llama(tmp_path / "draft", vocab_size=size)

@@ -10,7 +10,7 @@ import pytest
 from headrace import Client, InvalidRequestError
 from headrace.answers import parts, whole
 from headrace.types import AnswerFormat
-from support.contract.places import Folders
+from support.contract.places import Place
 
 TEMPLATE = """{% for tool in tools or [] %}{{ tool.function.name }} {% endfor %}
 {%- if tools %}<tool_call></tool_call>{% endif %}{{ messages[0].content }}"""
@@ -23,9 +23,9 @@ TOOLS: list[Any] = [
 
 
 @pytest.fixture
-def caller(client: Client, folders: Folders) -> Iterator[str]:
+def caller(client: Client, place: Place) -> Iterator[str]:
     """A model whose template shows tools, and how they are called."""
-    client.install_model("caller", path=str(folders.tiny), chat_template=TEMPLATE, num_threads=1)
+    client.install_model("caller", path=str(place.folder), chat_template=TEMPLATE, **place.settings)
     client.start_model("caller")
     yield "caller"
     client.stop_model("caller")

@@ -46,9 +46,9 @@ def test_a_request_to_max_length_runs_when_it_runs_alone(client: Client) -> None
 
 @pytest.mark.parametrize(("ttl", "reused"), [(3600.0, 96), (1e-6, 0), (None, 96)])
 def test_cached_prefixes_are_kept_as_long_as_the_config_says(
-    client: Client, folders: Folders, ttl: float | None, reused: int
+    client: Client, place: Place, ttl: float | None, reused: int
 ) -> None:
-    client.install_model(NAME, path=str(folders.tiny), max_length=256, num_threads=1, prefix_cache_ttl=ttl)
+    client.install_model(NAME, path=str(place.folder), max_length=256, prefix_cache_ttl=ttl, **place.settings)
     try:
         client.start_model(NAME)
         effective = client.get_model(NAME)[0].effective

@@ -25,8 +25,8 @@ def _state(client: Client, name: str = NAME) -> ModelState:
     return client.get_model(name)[0].state
 
 
-def test_a_model_walks_from_installed_to_released(client: Client, folders: Folders) -> None:
-    installed = client.install_model(NAME, path=str(folders.tiny), max_length=128, num_threads=1)
+def test_a_model_walks_from_installed_to_released(client: Client, place: Place) -> None:
+    installed = client.install_model(NAME, path=str(place.folder), max_length=128, **place.settings)
     assert installed[0].state is ModelState.INITIAL
     assert client.start_model(NAME)[0].state is ModelState.RUNNING
     assert client.stop_model(NAME)[0].state is ModelState.STOPPED
@@ -63,15 +63,15 @@ def test_watch_model_shows_states_in_order_until_the_release(client: Client, sec
     assert all(model.effective is None for model in seen)
 
 
-def test_installing_again_with_an_equal_config_changes_nothing(client: Client, second: str, folders: Folders) -> None:
+def test_installing_again_with_an_equal_config_changes_nothing(client: Client, second: str, place: Place) -> None:
     client.start_model(second)
-    again = client.install_model(second, path=str(folders.tiny), max_length=128, max_batch=2, num_threads=1)
+    again = client.install_model(second, path=str(place.folder), max_length=128, max_batch=2, **place.settings)
     assert again[0].state is ModelState.RUNNING
 
 
-def test_installing_again_with_another_config_is_refused(client: Client, second: str, folders: Folders) -> None:
+def test_installing_again_with_another_config_is_refused(client: Client, second: str, place: Place) -> None:
     with pytest.raises(ConflictError, match=second) as refusal:
-        client.install_model(second, path=str(folders.tiny), max_length=64, max_batch=2, num_threads=1)
+        client.install_model(second, path=str(place.folder), max_length=64, max_batch=2, **place.settings)
     assert refusal.value.reason == "MODEL_EXISTS"
 
 
@@ -105,8 +105,8 @@ def test_no_wait_returns_at_once_and_a_repeated_call_joins(client: Client, secon
     assert client.start_model(second)[0].state is ModelState.RUNNING
 
 
-def test_start_waits_for_an_install_in_progress(client: Client, folders: Folders) -> None:
-    client.install_model(NAME, path=str(folders.tiny), max_length=128, num_threads=1, no_wait=True)
+def test_start_waits_for_an_install_in_progress(client: Client, place: Place) -> None:
+    client.install_model(NAME, path=str(place.folder), max_length=128, no_wait=True, **place.settings)
     assert client.start_model(NAME)[0].state is ModelState.RUNNING
     forget(client, NAME)
 
@@ -164,8 +164,8 @@ def test_a_model_that_does_not_run_takes_no_requests(client: Client, second: str
     assert refusal.value.details["state"] == "INITIAL"
 
 
-def test_b4_a_model_on_its_way_to_running_is_waited_for(place: Place, client: Client, folders: Folders) -> None:
-    client.install_model(NAME, path=str(folders.tiny), max_length=64, num_threads=1, no_wait=True)
+def test_b4_a_model_on_its_way_to_running_is_waited_for(place: Place, client: Client) -> None:
+    client.install_model(NAME, path=str(place.folder), max_length=64, no_wait=True, **place.settings)
     client.start_model(NAME, no_wait=True)
     with place.connect(retry=RetryPolicy(give_up_after=200)) as patient:
         handle, queue = patient.start_request(NAME, ids=[1, 2], max_new_tokens=1, ignore_eos=True)
@@ -177,8 +177,8 @@ def test_b4_a_model_on_its_way_to_running_is_waited_for(place: Place, client: Cl
     forget(client, NAME)
 
 
-def test_stop_lets_running_requests_end_until_the_drain_limit(client: Client, folders: Folders) -> None:
-    client.install_model(NAME, path=str(folders.long), max_length=LONG_LENGTH, drain_limit=0.0, num_threads=1)
+def test_stop_lets_running_requests_end_until_the_drain_limit(client: Client, place: Place) -> None:
+    client.install_model(NAME, path=str(place.long), max_length=LONG_LENGTH, drain_limit=0.0, **place.settings)
     client.start_model(NAME)
     handle, queue = client.start_request(NAME, ids=[1, 2], ignore_eos=True)
     queue.Get()

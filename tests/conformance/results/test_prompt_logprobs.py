@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import struct
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import pytest
 from headrace import Client, GeneratedElements, InvalidRequestError
 from headrace.types import PromptLogprobs
 from headrace_proto.v1 import request_pb2
-from support.contract.places import LONG_LENGTH, LONG_MODEL, MODEL, SMALL_POOL_MODEL
+from support.contract.places import LONG_LENGTH, LONG_MODEL, MODEL, SMALL_POOL_MODEL, Place
 from support.servers.wire import Wire
 
 VOCAB, HIDDEN = 384, 64
@@ -267,11 +268,13 @@ def test_a_stream_of_one_sequence_carries_vectors_too(client: Client, wire: Wire
     assert vectors(iter([polled]))[2] == states[2:]
 
 
-def test_vectors_take_room_of_the_results(client: Client) -> None:
-    """The worst case is reserved at the start: 128 bytes a token more, for a hidden size of 16."""
+def test_vectors_take_room_of_the_results(client: Client, place: Place) -> None:
+    """The worst case is reserved at the start: two numbers of four bytes a token more for each of the hidden size."""
     asked = {"n": 64, "logprobs": True, "top_logprobs": 20, "enable_tensors_from_model_inference": True}
-    size = 64 * (2048 + (LONG_LENGTH - 1) * (128 + 20 * 8 + 2 * 16 * 4))
-    with pytest.raises(InvalidRequestError, match=f"may need {size} bytes .* ask for at most 10077 tokens"):
+    hidden = json.loads((place.long / "config.json").read_text())["hidden_size"]
+    token = 128 + 20 * 8 + 2 * hidden * 4
+    size, most = 64 * (2048 + (LONG_LENGTH - 1) * token), (2**28 // 64 - 2048) // token
+    with pytest.raises(InvalidRequestError, match=f"may need {size} bytes .* ask for at most {most} tokens"):
         client.start_request(LONG_MODEL, ids=[5], **asked)  # type: ignore[arg-type]
 
 

@@ -67,6 +67,7 @@ class Place:
         connect: makes another client to the same server; takes the keywords of Client.
         target: address that it connects to.
         folder: model directory of MODEL.
+        long: that of LONG_MODEL, or of MODEL where there is none.
         settings: settings with which models of this path are installed.
         servers: processes that it needs.
         slowest: model whose answers take longest. What is to run still when a test goes on runs there: an answer of
@@ -78,6 +79,7 @@ class Place:
     connect: Callable[..., Client]
     target: str | Transport
     folder: Path
+    long: Path
     settings: Mapping[str, Any] = field(default_factory=lambda: {"num_threads": 1})
     servers: tuple[Server, ...] = ()
     slowest: str = LONG_MODEL

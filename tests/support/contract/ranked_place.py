@@ -8,7 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headrace import Client
+import pytest
+from headrace import Client, InvalidRequestError
 
 from support.contract.places import (
     BROKEN_MODEL,
@@ -35,6 +36,18 @@ SIZES: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+def skip_where_ranks_refuse(client: Client, place: Place, **config: Any) -> None:
+    """Skip a test whose models need what ranks do not share yet, by the engine's own word."""
+    try:
+        client.install_model("asked", path=str(place.folder), **config, **place.settings)
+    except InvalidRequestError as refusal:
+        fields = [violation["field"] for violation in refusal.details["field_violations"]]
+        if (refusal.reason, fields) != ("NOT_SUPPORTED", ["config.tensor_parallel"]):
+            raise
+        pytest.skip(str(refusal))
+    client.release_model("asked")
+
+
 @contextlib.contextmanager
 def ranked_place(
     backend: str, root: Path, folders: Folders, processors: dict[str, Path], names: Collection[str]
@@ -53,4 +66,4 @@ def ranked_place(
             client.start_model(name)
         connect = partial(Client, server.address)
         slowest = LONG_MODEL if LONG_MODEL in names else MODEL
-        yield Place(RANKS[backend], client, connect, server.address, folders.tiny, SETTINGS, (server,), slowest)
+        yield Place(RANKS[backend], client, connect, server.address, folders.tiny, long, SETTINGS, (server,), slowest)

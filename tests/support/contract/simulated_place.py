@@ -42,7 +42,7 @@ def simulated_place(folder: Path) -> Iterator[Place]:
             client.install_model(name, path=str(model), **sizes, **SETTINGS)
             client.start_model(name)
         codes = {**SETTINGS, "kv_cache_mode": "INT8"}
-        yield Place(SIM, client, partial(Client, server.address), server.address, model, codes, (server,), MODEL)
+        yield Place(SIM, client, partial(Client, server.address), server.address, model, model, codes, (server,), MODEL)
 
 
 def _start(stack: contextlib.ExitStack, processors: dict[str, Path]) -> Server:
