@@ -4,7 +4,7 @@
 
 A random Llama (8 layers, 1,024 wide, 16 heads, 4 of keys and values, about 110 million parameters) in float32, by a
 backend in processes as an engine starts them, with two threads in all: of one process, and of ranks that have one each,
-in the modes that the backend has. Steps of all are taken in turns. Writes the backend's section of results/ranks.md.
+in both modes. Steps of all are taken in turns. Writes the backend's section of results/ranks.md.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from support.models.tiny_models import make_tiny_llama
 from bench.common.machine import cpu_name
 from bench.common.page import CPU_RANKS, RANKS, measurement
 
-MODES = {"cpu": (TensorParallelMode.EXACT,), "torch": tuple(TensorParallelMode)}
-"""By backend, the modes that it has."""
+BACKENDS = ("cpu", "torch")
 THREADS = 2
 CONTEXT = 64
 """Tokens before each measured one."""
@@ -39,7 +38,7 @@ _GREEDY = SamplingParams(temperature=0)
 def main() -> None:
     """Measure, and write the results."""
     parser = measurement(__doc__)
-    parser.add_argument("--backend", choices=tuple(MODES), default="torch", help="the backend that computes")
+    parser.add_argument("--backend", choices=BACKENDS, default="torch", help="the backend that computes")
     parser.add_argument("--rounds", type=int, default=9, help="number of times that each step is taken, in turns")
     parser.add_argument("--ranks", type=int, default=2, help="number of ranks")
     given = parser.parse_args()
@@ -67,7 +66,7 @@ def _plan(folder: Path, backend: str) -> CorePlan:
 
 def _plans(plan: CorePlan, ranks: int) -> Iterator[tuple[str, CorePlan]]:
     yield f"1 process, {THREADS} threads", plan
-    for mode in MODES[plan.backend]:
+    for mode in TensorParallelMode:
         yield f"{ranks} ranks, {mode}", replace(plan, tensor_parallel=ranks, tensor_parallel_mode=mode)
 
 

@@ -292,6 +292,12 @@ typedef struct CoreGather {
   int32_t table_rows; /* of each rank; 0: parts are columns */
 } CoreGather;
 
+/* An exchange. out = the sum of the parts of all ranks, in their order. */
+typedef struct CoreReduce {
+  CoreValue part;
+  CoreValue out; /* may be part */
+} CoreReduce;
+
 /* out = columns first ... first + out.width - 1 of x. */
 typedef struct CoreColumns {
   CoreValue x;
@@ -355,6 +361,7 @@ CORE_API void core_program_destroy(CoreProgram* program); /* null does nothing *
   OP(gated, CoreGated)            \
   OP(scaled, CoreScaled)          \
   OP(gather, CoreGather)          \
+  OP(reduce, CoreReduce)          \
   OP(columns, CoreColumns)        \
   OP(experts, CoreExperts)        \
   OP(select, CoreSelect)          \

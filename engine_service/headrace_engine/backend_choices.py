@@ -10,7 +10,6 @@ from headrace_engine.config import (
     ComputeDtype,
     ComputeUnit,
     Speculation,
-    TensorParallelMode,
     WeightQuant,
 )
 from headrace_engine.errors import FieldViolation, InvalidArgument
@@ -31,7 +30,6 @@ _CPU: Choices = {
     "weight_quant_group_size": (0, 16, 32, 64, 128),
     "activation_quant": (ActivationQuant.NONE, ActivationQuant.INT8),
     "block_size": _KERNEL_BLOCKS,
-    "tensor_parallel_mode": (TensorParallelMode.EXACT,),
 }
 _CUDA: Choices = {
     "weight_quant_group_size": (0, 32, 64, 128),

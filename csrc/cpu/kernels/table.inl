@@ -22,7 +22,7 @@ using namespace core;
 // clang-format off
 #include "cpu/vec.h"
 #include "cpu/kernels/rows.inl"
-#include "cpu/kernels/gather.inl"
+#include "cpu/kernels/exchanges.inl"
 #include "cpu/kernels/adapt.inl"
 #include "cpu/kernels/linear/rows.inl"
 #include "cpu/kernels/linear/widen.inl"

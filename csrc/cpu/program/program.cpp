@@ -189,6 +189,12 @@ void check_op(OpCheck& check, const CoreGather& op) {
   }
 }
 
+void check_op(OpCheck& check, const CoreReduce& op) {
+  check.value(op.part);
+  check.alike(op.out, op.part);
+  check.that(check.shape.ranks > 1, CORE_BAD_VALUE, op.out);
+}
+
 void check_op(OpCheck& check, const CoreColumns& op) {
   check.value(op.x);
   check.value(op.out);

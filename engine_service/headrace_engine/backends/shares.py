@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from headrace_engine.config import TensorParallelMode
 from headrace_engine.models.spec import DecoderSpec
 
 _HEADS = frozenset({"q", "k", "v", "sinks"})
-_LAST = frozenset({"o", "down", "shared_down"})
-"""The last matrices of attention and MLP, whose inputs are parts. Those of single experts have few rows each."""
+_LAST = frozenset({"o", "down"})
+"""The last matrices of attention and MLP, whose inputs are parts. Those of experts are cut by outputs: single ones
+have few rows each, and that of all tokens is added to theirs."""
 _OUTPUTS = frozenset({"o", "gate", "up", "down", "shared_gate", "shared_up", "shared_down", "embed", "head"})
 
 
@@ -21,14 +21,13 @@ class Share:
     Attributes:
         rank: its number.
         size: number of ranks, which divides the number of KV heads.
-        unit: outputs by which parts are cut.
+        unit: outputs by which parts are cut, of which each backend has its own.
     """
 
     rank: int
     size: int
     mode: TensorParallelMode = TensorParallelMode.EXACT
-
-    unit: ClassVar[int]
+    unit: int = 1
 
     def heads(self, spec: DecoderSpec) -> DecoderSpec:
         """Return the spec with the rank's heads alone."""
@@ -43,6 +42,12 @@ class Share:
         """Return True if a matrix is cut by inputs, so that products of all ranks are added up, and its bias is not."""
         reduced = self.mode is TensorParallelMode.REDUCED
         return reduced and _stem(name) in _LAST and ".experts." not in name
+
+    def inputs(self, name: str, total: int) -> int | None:
+        """Return the width of the parts of a matrix's inputs, as they are computed; None: every rank holds all."""
+        if not self.is_added(name):
+            return None
+        return total // self.size if _stem(name) == "o" else self.width(total)
 
     def part(self, name: str, total: int) -> int | None:
         """Return the width of the parts of the outputs of a matrix or bias; None: every rank holds all of it."""

@@ -181,6 +181,10 @@ class ProgramOps:
         """
         self._record("gather", abi.Gather(part, out, table_rows))
 
+    def reduce(self, part: Value, out: Value) -> None:
+        """Record an exchange: out is the sum of the parts of all ranks, in their order."""
+        self._record("reduce", abi.Reduce(part, out))
+
     def columns(self, x: Value, out: Value, first: int) -> None:
         """Record: out is some columns of x, from `first` on."""
         self._record("columns", abi.Columns(x, out, first))

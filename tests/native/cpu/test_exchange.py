@@ -73,6 +73,37 @@ def test_all_ranks_get_all_parts_of_every_exchange(cpu: Cpu, ranks: int) -> None
                 np.testing.assert_array_equal(values["whole"], rows * np.float32(2**TURNS))
 
 
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_sums_are_added_in_the_order_of_the_ranks(cpu: Cpu, ranks: int) -> None:
+    """On every rank, whichever comes last; in place, and a second time."""
+    width = WIDTH + 5
+    rng = np.random.default_rng(ranks)
+    parts = [(rng.standard_normal((ROWS, width)) * 10.0**rank).astype(np.float32) for rank in range(ranks)]
+    expected = parts[0]
+    for part in parts[1:]:
+        expected = expected + part
+
+    def record(program: Program, v: Values) -> None:
+        program.reduce(v["x"], v["sum"])
+        program.reduce(v["x"], v["x"])
+
+    with ExitStack() as stack:
+        ends = stack.enter_context(exchanges(cpu.native, ranks, ROWS * width * 4))
+        threads = stack.enter_context(ThreadPoolExecutor(ranks))
+        programs = []
+        for rank, end in enumerate(ends):
+            own = stack.enter_context(Cpu(cpu.native, 2, isa=cpu.isa))
+            one = OneProgram(own, {"x": parts[rank]}, {"sum": width}, record, rank=rank, ranks=ranks, vocab=ROWS)
+            stack.callback(one.program.close)
+            assert one.program.part_bytes == ROWS * width * 4
+            one.program.join(end)
+            programs.append(one)
+        for _ in range(RUNS):
+            for values in threads.map(OneProgram.run, programs):
+                np.testing.assert_array_equal(values["sum"], expected)
+                np.testing.assert_array_equal(values["x"], expected)
+
+
 def test_a_run_whose_ranks_do_not_come_ends_when_it_is_told(cpu: Cpu) -> None:
     with ExitStack() as stack:
         first, other = stack.enter_context(exchanges(cpu.native, 2))
@@ -115,6 +146,8 @@ def test_what_does_not_fit_an_exchange_is_refused(cpu: Cpu) -> None:
     refused("gather: out", "gather", width=4 * WIDTH + 1)
     refused("gather: out", "gather", ROWS, width=WIDTH)
     refused("gather: table_rows", "gather", ROWS - 1)
+    refused("reduce: out", "reduce", ranks=1)
+    refused("reduce: out", "reduce", width=WIDTH)
     refused("columns: first", "columns", 1)
     refused("columns: first", "columns", -1, width=WIDTH)
 

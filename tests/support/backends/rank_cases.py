@@ -39,6 +39,8 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "granite moe": (make_tiny_family, {"name": "granite moe"}),
 }
+REDUCED = ("llama", "tied, biases", "odd sizes", "olmo2", "command r biases", "starcoder2", "qwen2 moe", "granite moe")
+"""Models for the mode REDUCED: with biases, with a norm of all heads, without a gate, of experts."""
 
 
 def steps_of(ids: list[int]) -> list[list[SequenceStep]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
+import numpy as np
 from headrace_engine.backends import torch
 from headrace_engine.core.ranks import RankRunner, followed_steps, rank_step
 from headrace_engine.core.runner import BlockCopies, Sampled, SequenceStep
@@ -79,6 +80,27 @@ def on_ranks(
     """Return what so many ranks give for each step."""
     with Ranks(plan_for(path, tensor_parallel=count, **changes), backend.make_rank) as ranks:
         return [ranks.run(step) for step in steps]
+
+
+def assert_rounded(found: list[list[Sampled]], expected: list[list[Sampled]]) -> None:
+    """Assert that all that is reported differs by no more than rounding, and at least once by that."""
+    pairs = [pair for each in zip(found, expected, strict=True) for pair in zip(*each, strict=True)]
+    assert [one.token_id for one, _ in pairs] == [other.token_id for _, other in pairs]
+    first, second = (
+        np.array([value for each in side for value in (each.logprob, *dict(each.top).values())])
+        for side in zip(*pairs, strict=True)
+    )
+    assert np.allclose(first, second, rtol=0, atol=1e-4)
+    assert not np.array_equal(first, second)
+
+
+def assert_likely(found: list[list[Sampled]], expected: list[list[Sampled]], within: float) -> None:
+    """Assert that ids among the most likely of both have log-probabilities no further apart."""
+    top = [[dict(row.top) for step in side for row in step] for side in (found, expected)]
+    for one, other in zip(*top, strict=True):
+        both = one.keys() & other.keys()
+        assert all(abs(one[each] - other[each]) < within for each in both)
+        assert len(both) > len(other) // 2
 
 
 def copied_and_not(backend: ModuleType, path: Path, ids: list[int]) -> tuple[list[Sampled], list[Sampled]]:

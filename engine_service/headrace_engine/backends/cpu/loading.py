@@ -222,7 +222,7 @@ def _fill(arena: Arena, packer: Packer, files: ModelFiles, storage: Storage, cpu
         return
     cache = WeightCache(cache_folder())
     version, share = weight_version(cpu.native), packer.share
-    key = cache_key(files, storage, version if share is None else (version, share.rank, share.size))
+    key = cache_key(files, storage, version if share is None else (version, share))
     if cache.read(key, ArenaContents(arena), cpu.threads):
         progress(ModelPhase.LOADING, files.weight_bytes, files.weight_bytes)
         return

@@ -1,4 +1,4 @@
-"""Ranks that share a model on the cpu backend: they compute the bits of one device, in every storage of weights."""
+"""Ranks that share a model on the cpu backend: they compute the bits of one device, or nearly, in every storage."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 from headrace_engine.backends import cpu
 from headrace_engine.backends.cpu import make_rank, make_runner
 from headrace_engine.backends.cpu.parallel.share import CpuShare
-from headrace_engine.config import ActivationQuant, ComputeDtype, KvCacheMode, WeightQuant
-from headrace_engine.errors import Internal
+from headrace_engine.config import ActivationQuant, ComputeDtype, KvCacheMode, TensorParallelMode, WeightQuant
+from headrace_engine.errors import Internal, InvalidArgument
 from support.backends import ranks as rank_runs
-from support.backends.rank_cases import MODELS, steps_of
-from support.backends.ranks import Ranks, copied_and_not
-from support.backends.runners import plan_for, ready
+from support.backends.rank_cases import MODELS, REDUCED, steps_of
+from support.backends.ranks import Ranks, assert_likely, assert_rounded, copied_and_not
+from support.backends.runners import plan_for, ready, silent
 from support.backends.torch_sequences import random_ids
 from support.models.tiny_models import make_tiny_family, make_tiny_gguf, make_tiny_llama
 
@@ -36,6 +36,7 @@ STORAGES: dict[str, dict[str, Any]] = {
 MIXTURE = {"name": "qwen2 moe", "moe_intermediate_size": 64, "shared_expert_intermediate_size": 128}
 
 
+ADDED = {"tensor_parallel_mode": TensorParallelMode.REDUCED}
 one_device, on_ranks = partial(rank_runs.one_device, cpu), partial(rank_runs.on_ranks, cpu)
 
 
@@ -67,6 +68,51 @@ def test_four_ranks_share_blocks_of_a_gguf(quant: str, tmp_path: Path, memory: A
     path = make_tiny_gguf(tmp_path / "model.gguf", source, quant)
     steps = steps_of(random_ids(46, 4))
     assert on_ranks(path, steps, 4) == one_device(path, steps)
+
+
+@pytest.mark.parametrize("name", REDUCED)
+def test_reduced_ranks_differ_by_rounding_alone(name: str, tmp_path: Path, memory: Any) -> None:
+    make, settings = MODELS[name]
+    path = make(tmp_path / "model", **settings)
+    steps = steps_of(random_ids(46, 8))
+    assert_rounded(on_ranks(path, steps, 2, **ADDED), one_device(path, steps))
+
+
+@pytest.mark.parametrize("name", STORAGES)
+def test_reduced_ranks_compute_the_same_in_every_run(name: str, tiny_llama: Path, memory: Any) -> None:
+    """Their sums are added in one order, whichever rank comes last. Activations in bytes round most."""
+    steps, storage = steps_of(random_ids(46, 9)), STORAGES[name]
+    found = on_ranks(tiny_llama, steps, 2, **storage, **ADDED)
+    assert found == on_ranks(tiny_llama, steps, 2, num_threads=2, **storage, **ADDED)
+    assert_likely(found, one_device(tiny_llama, steps, **storage), 0.2 if "bytes" in name else 0.05)
+
+
+def test_reduced_ranks_keep_groups_whole(tmp_path: Path, memory: Any) -> None:
+    """Groups of 128 inputs, of which the second rank has the rest: 96 of 352, where half would divide one."""
+    path = make_tiny_llama(tmp_path / "model", head_dim=64, intermediate_size=352)
+    steps, storage = steps_of(random_ids(46, 10)), {**INT4, "weight_quant_group_size": 128}
+    assert_likely(on_ranks(path, steps, 2, **storage, **ADDED), one_device(path, steps, **storage), 1e-4)
+
+
+@pytest.mark.parametrize("quant", ["Q8_0", "Q4_1", "Q4_K"])
+def test_reduced_ranks_share_blocks_of_a_gguf(quant: str, tmp_path: Path, memory: Any) -> None:
+    """Groups of 32 values, in blocks of 32 or of 256."""
+    sizes = {"hidden_size": 256, "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 512}
+    path = make_tiny_gguf(tmp_path / "model.gguf", make_tiny_llama(tmp_path / "source", **sizes), quant)
+    steps = steps_of(random_ids(46, 11))
+    assert_likely(on_ranks(path, steps, 4, **ADDED), one_device(path, steps), 0.05)
+
+
+def test_reduced_ranks_refuse_to_divide_a_group(tiny_llama: Path, memory: Any) -> None:
+    plan = plan_for(tiny_llama, tensor_parallel=2, **ADDED, **{**INT4, "weight_quant_group_size": 64})
+    text = (
+        "config.tensor_parallel_mode = REDUCED gives each of 2 ranks 32 inputs of layers.0.o, of whose weights 64 "
+        "share a scale; allowed: EXACT"
+    )
+    for rank in range(2):
+        with pytest.raises(InvalidArgument) as refusal:
+            make_rank(plan, rank).load(silent)
+        assert refusal.value.message == text
 
 
 def test_several_threads_of_each_rank_compute_the_same(tiny_llama: Path, memory: Any) -> None:

@@ -65,12 +65,6 @@ def test_cuda_has_no_ranks() -> None:
     assert refusal("cuda", tensor_parallel=2) == ("NOT_SUPPORTED", text)
 
 
-def test_ranks_of_the_cpu_backend_are_exact() -> None:
-    text = "tensor_parallel_mode = REDUCED is not supported by the cpu backend; allowed: EXACT"
-    fields = {"tensor_parallel": 2, "tensor_parallel_mode": TensorParallelMode.REDUCED}
-    assert refusal("cpu", **fields) == ("NOT_SUPPORTED", text)
-
-
 def test_ranks_must_divide_the_kv_heads(tmp_path: Path) -> None:
     files = open_model(str(make_tiny_llama(tmp_path, hidden_size=96, num_attention_heads=12, num_key_value_heads=6)))
     config = RuntimeConfig(model_name="m", model_path="p", tensor_parallel=4)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from headrace_engine.backends.cpu.offsets import Activation, Offsets, RecordedOp
 from headrace_engine.backends.cpu.ops import RecordingOps
-from headrace_engine.backends.cpu.parallel.share import CpuShare
+from headrace_engine.backends.cpu.parallel.share import CpuShare, InputPart
 from headrace_engine.backends.cpu.products import Projection, Vector
 from headrace_engine.models.rope.tables import PositionTables
 from headrace_engine.models.spec import DecoderSpec
@@ -53,6 +53,19 @@ class RankOps(RecordingOps):
     def layer_norm(self, x: Activation, weight: Vector, bias: Vector | None, eps: float) -> Activation:
         """See Ops."""
         return super().layer_norm(self.whole(x, len(weight)), weight, bias, eps)
+
+    def linear(self, x: Activation, weight: PackedMatrix | InputPart, bias: Vector | None = None) -> Activation:
+        """See Ops. Rank 0 alone adds the bias to products that are added up."""
+        if isinstance(weight, PackedMatrix):
+            return super().linear(x, weight, bias)
+        (part,) = super().linears(x, [(weight.weight, bias if self._share.rank == 0 else None)])
+        out = Activation(part.width, part.rows)
+
+        def record(program: Program, offsets: Offsets) -> None:
+            program.reduce(offsets[part], offsets[out])
+
+        self.recorded.append(RecordedOp((part,), (out,), record, ((out, part),)))
+        return out
 
     def linears(self, x: Activation, projections: Sequence[Projection]) -> list[Activation]:
         """See Ops."""

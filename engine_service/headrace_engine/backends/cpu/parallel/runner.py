@@ -30,7 +30,7 @@ class CpuRank(CpuRunner, RankRunner):
     def __init__(self, plan: CorePlan, rank: int, processes: Mapping[str, Process] = NO_PROCESSES) -> None:
         # What changes logits is rank 0's.
         super().__init__(plan if rank == 0 else replace(plan, logits_processors=()), processes)
-        self._share = CpuShare(rank, plan.tensor_parallel)
+        self._share = CpuShare(rank, plan.tensor_parallel, plan.tensor_parallel_mode)
         self._file: int | None = None  # Rank 0's: open until close(), since the others open it by its number.
         self._exchange: Exchange | None = None
 

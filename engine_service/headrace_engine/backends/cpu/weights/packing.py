@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
+from math import lcm
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,13 @@ from headrace_engine.backends.cpu.weights.storage import (
     Storage,
     block_rows,
     chosen_rows,
+    cut_rows,
     float_rows,
     joined,
     quantized_rows,
 )
 from headrace_engine.core.runner import Progress
+from headrace_engine.errors import InvalidArgument
 from headrace_engine.model_types import ModelPhase
 from headrace_engine.models.files import ModelFiles, TensorInfo
 from headrace_engine.models.spec import DecoderSpec
@@ -66,6 +69,9 @@ class Packer:
         spec: its decoder.
         storage: storage of matrices.
         share: what this rank holds of them; None: there is one.
+
+    Attributes:
+        share: the same, cut by whole groups of inputs that share a scale.
     """
 
     def __init__(
@@ -75,7 +81,7 @@ class Packer:
         self._files = files
         self._spec = spec
         self._storage = storage
-        self.share = share
+        self.share = None if share is None else self._by_groups(share)
 
     def capacity(self) -> int:
         """Return the maximum bytes of all matrices on each memory node."""
@@ -83,12 +89,13 @@ class Packer:
         return sum(aligned(matrix.packed_bytes(native, nodes)) for matrix in self.matrices().values())
 
     def matrices(self) -> Mapping[str, Matrix]:
-        """Return the storage of each matrix, or its upper bound."""
-        return {
-            info.name: self._storage.largest(info.name, self._open(info))
-            for info in self._infos()
-            if len(info.shape) == 2
-        }
+        """Return the storage of each matrix, or its upper bound.
+
+        Raises:
+            InvalidArgument: a rank would hold a part of a group.
+        """
+        found = [info for info in self._infos() if len(info.shape) == 2]
+        return {info.name: self._held(info.name, self._storage.largest(info.name, self._open(info))) for info in found}
 
     def pack(self, arena: Arena, progress: Progress) -> None:
         """Read and pack all matrices.
@@ -145,8 +152,9 @@ class Packer:
             arena.add(name, matrix).pack(self._cpu, rows)
             return
         tensor = self._open(info)
-        packed = arena.add(name, self._storage.largest(name, tensor))
-        for first, rows in row_parts(tensor, self._part(name, tensor), threads):
+        whole = self._storage.largest(name, tensor)
+        packed = arena.add(name, self._held(name, whole))
+        for first, rows in row_parts(tensor, self._cut(name, whole, self._part(name, tensor)), threads):
             packed.pack(self._cpu, rows, first)
 
     def _quantized(self, info: TensorInfo, kind: Format, threads: ThreadPoolExecutor) -> tuple[Matrix, MatrixRows]:
@@ -154,10 +162,50 @@ class Packer:
         tensor = TensorRows(info, orders_of(info, self._spec))
         found = [rows for _, rows in row_parts(tensor, self._part(info.name, tensor), threads)]
         matrix, rows = joined(tensor, kind, self._storage.group, found)
+        columns = self._columns(info.name, matrix)
+        if columns is not None:
+            return self._held(info.name, matrix), cut_rows(rows, columns, matrix.group)
         held = None if self.share is None else self.share.rows(info, tensor.outputs)
         if held is None:
             return matrix, rows
         return replace(matrix, outputs=len(held)), chosen_rows(rows, held)
+
+    def _by_groups(self, share: CpuShare) -> CpuShare:
+        """Return the share with units that are whole groups of the inputs that it cuts."""
+        cut = [info for info in self._infos() if len(info.shape) == 2 and share.is_added(info.name)]
+        opened = [(info.name, TensorRows(info, orders_of(info, self._spec))) for info in cut]
+        groups = {self._storage.largest(*each).group for each in opened}
+        return replace(share, unit=lcm(share.unit, *(group for group in groups if group)))
+
+    def _columns(self, name: str, whole: Matrix) -> slice | None:
+        """Return the columns that this rank holds; None: all.
+
+        Raises:
+            InvalidArgument: they divide a group.
+        """
+        columns = None if self.share is None else self.share.columns(name, whole.inputs)
+        if columns is None or self.share is None:
+            return None
+        width = columns.stop - columns.start
+        if whole.group and width % whole.group:
+            text = (
+                f"= REDUCED gives each of {self.share.size} ranks {width} inputs of {name}, of whose weights "
+                f"{whole.group} share a scale; allowed: EXACT"
+            )
+            raise InvalidArgument.field("config.tensor_parallel_mode", text)
+        return columns
+
+    def _held(self, name: str, whole: Matrix) -> Matrix:
+        """Return the storage of the columns that this rank holds."""
+        columns = self._columns(name, whole)
+        return whole if columns is None else replace(whole, inputs=columns.stop - columns.start)
+
+    def _cut(self, name: str, whole: Matrix, part: Part) -> Part:
+        """Return what reads the columns that this rank holds."""
+        columns = self._columns(name, whole)
+        if columns is None:
+            return part
+        return lambda first, last: cut_rows(part(first, last), columns, whole.group)
 
     def _part(self, name: str, tensor: TensorRows) -> Part:
         """Return what reads rows of a matrix in its storage."""

@@ -134,6 +134,25 @@ def chosen_rows(rows: MatrixRows, order: Order) -> MatrixRows:
     return MatrixRows(rows.numbers[order], _chosen(rows.scales, order), _chosen(rows.offsets, order))
 
 
+def cut_rows(rows: MatrixRows, columns: slice, group: int) -> MatrixRows:
+    """Return some columns of rows, with zeros beyond the end.
+
+    Args:
+        columns: with codes, whole groups.
+        group: columns that share a scale; 0: all.
+    """
+    scales, offsets = rows.scales, rows.offsets
+    if group:
+        groups = slice(columns.start // group, columns.stop // group)
+        scales, offsets = (None if part is None else _cut(part, groups) for part in (scales, offsets))
+    return MatrixRows(_cut(rows.numbers, columns), scales, offsets)
+
+
+def _cut(part: NDArray[Any], columns: slice) -> NDArray[Any]:
+    found = part[:, columns]
+    return np.pad(found, ((0, 0), (0, columns.stop - columns.start - found.shape[1])))
+
+
 def _chosen(part: NDArray[np.float32] | None, order: Order) -> NDArray[np.float32] | None:
     if part is None:
         return None

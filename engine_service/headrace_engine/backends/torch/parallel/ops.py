@@ -89,10 +89,7 @@ class RankOps(TorchOps):
         """See Ops. The router is not cut, so that all ranks choose alike."""
         assert self._spec.experts is not None
         out = mixture.routed(x, scores, experts, self._spec.experts, self.gated, self.linear)
-        if shared is None:
-            return out
-        added = mixture.shared_part(shared)
-        return out + added if out.shape == added.shape else self.whole(out, x.shape[1]) + added
+        return out if shared is None else out + mixture.shared_part(shared)
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
         """See Ops."""

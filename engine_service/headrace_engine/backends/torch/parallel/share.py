@@ -48,10 +48,11 @@ class InputPart:
 Weight = Tensor | OutputPart | InputPart
 
 
+@dataclass(frozen=True)
 class Share(shares.Share):
     """The share of one rank, as tensors."""
 
-    unit = 32
+    unit: int = 32
     """The values that vectors of torch's gates take at once. Others round differently."""
 
     def read(self, info: TensorInfo, dtype: torch.dtype, device: torch.device) -> Weight:
@@ -62,7 +63,7 @@ class Share(shares.Share):
         """
         if self.is_added(info.name):
             whole = read_tensor(info, dtype, device)
-            return whole if info.name.endswith("_bias") else self._inputs(whole)
+            return whole if info.name.endswith("_bias") else self._inputs(info.name, whole)
         width = self.part(info.name, info.shape[0])
         return read_tensor(info, dtype, device) if width is None else self._outputs(info, width, dtype, device)
 
@@ -78,7 +79,8 @@ class Share(shares.Share):
             part[:count] = read_tensor(cut, dtype, device)
         return OutputPart(part, width) if inner else part
 
-    def _inputs(self, whole: Tensor) -> InputPart:
-        width = self.width(whole.shape[1])
+    def _inputs(self, name: str, whole: Tensor) -> InputPart:
+        width = self.inputs(name, whole.shape[1])
+        assert width is not None
         part = whole[:, self.rank * width : (self.rank + 1) * width]
         return InputPart(torch.nn.functional.pad(part, (0, width - part.shape[1])).contiguous())

@@ -6,20 +6,23 @@ void copy_floats(float* to, const float* from, int64_t count) {
 
 // ---- phase 0: this rank's part ----
 
+template <typename Op>
 int64_t give_jobs(const void* op, const Step& step) {
-  return step.rows(static_cast<const CoreGather*>(op)->part);
+  return step.rows(static_cast<const Op*>(op)->part);
 }
 
+template <typename Op>
 void give(const void* data, const Step& step, int64_t first, int64_t last, Thread&) {
-  const CoreValue& part = static_cast<const CoreGather*>(data)->part;
+  const CoreValue& part = static_cast<const Op*>(data)->part;
   const int64_t begin = first * part.width;
   copy_floats(step.exchange->own() + begin, step.row(part, first), last * part.width - begin);
 }
 
 // ---- phase 1: those of the others ----
 
+template <typename Op>
 int64_t meet_jobs(const void* op, const Step& step) {
-  return give_jobs(op, step) > 0;
+  return give_jobs<Op>(op, step) > 0;
 }
 
 // Where a rank does not come, the run ends after this phase.
@@ -52,10 +55,38 @@ void take(const void* data, const Step& step, int64_t first, int64_t last, Threa
   }
 }
 
-int64_t gather_part(const void* data, const CoreShape& shape) {
-  const CoreValue& part = static_cast<const CoreGather*>(data)->part;
+// out = the sum of a row of all ranks, rank 0's first.
+void add_parts(const CoreExchange& exchange, int64_t row, int64_t width, float* out) {
+  constexpr int64_t kLanes = Vec::kLanes;
+  for (int64_t i = 0; i < width; i += kLanes) {
+    const int64_t lanes = width - i < kLanes ? width - i : kLanes, at = row * width + i;
+    Vec total = Vec::load_first(exchange.part(0) + at, lanes);
+    for (int32_t rank = 1; rank < exchange.ranks; rank++) {
+      total = total + Vec::load_first(exchange.part(rank) + at, lanes);
+    }
+    total.store_first(out + i, lanes);
+  }
+}
+
+void add_up(const void* data, const Step& step, int64_t first, int64_t last, Thread&) {
+  const auto& op = *static_cast<const CoreReduce*>(data);
+  for (int64_t row = first; row < last; row++) {
+    add_parts(*step.exchange, row, op.part.width, step.row(op.out, row));
+  }
+}
+
+template <typename Op>
+int64_t given_bytes(const void* data, const CoreShape& shape) {
+  const CoreValue& part = static_cast<const Op*>(data)->part;
   const int64_t rows = part.rows == CORE_ROWS_TOKENS ? shape.max_tokens : shape.max_logits;
   return rows * part.width * static_cast<int64_t>(sizeof(float));
 }
 
-const Kernel gather_kernel = {{{give_jobs, give}, {meet_jobs, meet}, {give_jobs, take}}, nullptr, nullptr, gather_part};
+// The kernel of an op whose last phase takes what all ranks have given.
+template <typename Op>
+constexpr Kernel exchange_kernel(void (*take)(const void*, const Step&, int64_t, int64_t, Thread&)) {
+  return {{{give_jobs<Op>, give<Op>}, {meet_jobs<Op>, meet}, {give_jobs<Op>, take}}, nullptr, nullptr, given_bytes<Op>};
+}
+
+const Kernel gather_kernel = exchange_kernel<CoreGather>(take);
+const Kernel reduce_kernel = exchange_kernel<CoreReduce>(add_up);
