@@ -49,6 +49,10 @@ class Share:
             return None
         return total // self.size if _stem(name) == "o" else self.width(total)
 
+    def held(self, name: str, outputs: int, inputs: int) -> tuple[int, int]:
+        """Return how many outputs and inputs of a matrix the rank holds."""
+        return self.part(name, outputs) or outputs, self.inputs(name, inputs) or inputs
+
     def part(self, name: str, total: int) -> int | None:
         """Return the width of the parts of the outputs of a matrix or bias; None: every rank holds all of it."""
         if _stem(name) in _HEADS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from functools import partial
 
 from headrace_proto.pure.faults import is_fault
 
@@ -18,7 +19,7 @@ _IDLE_WAIT = 0.005
 
 def load_adapter(runner: Runner, adapter: AdapterPlan) -> str:
     """Read and load an adapter; return why it could not be loaded, or ""."""
-    return _why_not(lambda: runner.read_adapter(adapter)())
+    return why_not(lambda: runner.read_adapter(adapter)())
 
 
 class AdapterReads:
@@ -49,7 +50,11 @@ class AdapterReads:
         for number, read in list(self._pending.items()):
             if read.done():
                 del self._pending[number]
-                yield number, lambda read=read: _why_not(lambda: read.result()())  # type: ignore[misc]
+                yield number, partial(_loaded, read)
+
+    def load(self, number: int) -> str:
+        """Wait for an adapter's files, and load it; return why it could not be loaded, or ""."""
+        return _loaded(self._pending.pop(number))
 
     def _read(self, adapter: AdapterPlan, read: Future[Callable[[], None]]) -> None:
         try:
@@ -58,7 +63,12 @@ class AdapterReads:
             read.set_exception(error)
 
 
-def _why_not(load: Callable[[], None]) -> str:
+def _loaded(read: Future[Callable[[], None]]) -> str:
+    return why_not(lambda: read.result()())
+
+
+def why_not(load: Callable[[], None]) -> str:
+    """Call what loads an adapter; return why it could not be loaded, or ""."""
     try:
         load()
     except HeadraceError as error:

@@ -46,7 +46,8 @@ def rank_step(steps: Sequence[SequenceStep]) -> RankStep:
 
 def _row(step: SequenceStep) -> RankRow:
     scored = step.prompt_logprobs
-    row = RankRow(list(step.token_ids), step.start, list(step.blocks), step.sampling is not None)
+    sampled = step.sampling is not None
+    row = RankRow(list(step.token_ids), step.start, list(step.blocks), sampled, adapter=step.adapter)
     if scored is not None:
         row.scored_from, row.scored = scored.first, len(scored.ids)
     return row
@@ -61,6 +62,7 @@ def followed_steps(step: RankStep) -> list[SequenceStep]:
             row.blocks,
             sampling=_ANY if row.has_logits else None,
             prompt_logprobs=PromptIds(row.scored_from, [0] * row.scored) if row.scored else None,
+            adapter=row.adapter,
         )
         for row in step.rows
     ]

@@ -17,6 +17,8 @@ from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.ipc.ranks import (
     AllocateRank,
     JoinRanks,
+    LoadRankAdapter,
+    RankAdapterLoaded,
     RankAnswer,
     RankCommand,
     RankCopies,
@@ -24,6 +26,7 @@ from headrace_engine.ipc.ranks import (
     RankPlan,
     RankSizes,
     RankStep,
+    ReadRankAdapter,
 )
 from headrace_engine.ipc.step_output import StepOutput
 from headrace_engine.model_types import ModelProgress
@@ -43,6 +46,8 @@ _TYPES = {
     35: AllocateRank,
     36: RankCopies,
     37: RankStep,
+    38: ReadRankAdapter,
+    39: LoadRankAdapter,
     65: ModelProgress,
     66: CoreReady,
     67: CoreFailed,
@@ -52,6 +57,7 @@ _TYPES = {
     71: AdapterLoaded,
     97: RankLoaded,
     98: RankSizes,
+    99: RankAdapterLoaded,
 }
 _TAGS = {kind: tag for tag, kind in _TYPES.items()}
 _DECODERS: dict[int, msgspec.msgpack.Decoder[Message]] = {

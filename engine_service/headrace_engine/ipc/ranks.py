@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from headrace_engine.ipc.commands import Ping, Shutdown
 from headrace_engine.ipc.messages import CoreFailed, Pong, RunnerSizes
-from headrace_engine.ipc.plans import CorePlan
+from headrace_engine.ipc.plans import AdapterPlan, CorePlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,31 @@ class RankCopies:
     within: list[tuple[int, int]]
 
 
+@dataclass(frozen=True, slots=True)
+class ReadRankAdapter:
+    """Begin to read the rank's share of an adapter, while steps go on."""
+
+    adapter: AdapterPlan
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRankAdapter:
+    """Load the adapter of this number that was read, and answer with RankAdapterLoaded."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankAdapterLoaded:
+    """The rank has its share of the adapter.
+
+    Attributes:
+        error: why not; "": it has.
+    """
+
+    error: str
+
+
 @dataclass(slots=True)  # Frozen ones take twice as long to make, and there is one for every row.
 class RankRow:
     """One sequence's row of a step, without what rank 0 alone needs to sample.
@@ -68,6 +93,7 @@ class RankRow:
         token_ids, start, blocks: as in `SequenceStep`.
         has_logits: the logits after its last id are needed.
         scored_from, scored: index of the first id, and number of ids, whose logits give prompt logprobs.
+        adapter: as in `SequenceStep`.
     """
 
     token_ids: list[int]
@@ -76,6 +102,7 @@ class RankRow:
     has_logits: bool
     scored_from: int = 0
     scored: int = 0
+    adapter: int = 0
 
 
 @dataclass(slots=True)
@@ -85,5 +112,7 @@ class RankStep:
     rows: list[RankRow]
 
 
-RankCommand = RankPlan | JoinRanks | AllocateRank | RankCopies | RankStep | Ping | Shutdown
-RankAnswer = RankLoaded | RankSizes | Pong | CoreFailed
+RankCommand = (
+    RankPlan | JoinRanks | AllocateRank | RankCopies | ReadRankAdapter | LoadRankAdapter | RankStep | Ping | Shutdown
+)
+RankAnswer = RankLoaded | RankSizes | RankAdapterLoaded | Pong | CoreFailed

@@ -19,13 +19,25 @@ from dataclasses import asdict
 from headrace_proto.pure.faults import is_fault
 
 from headrace_engine import child_logs
+from headrace_engine.core.adapters import AdapterReads
 from headrace_engine.core.failure import failure
 from headrace_engine.core.ranks import RankRunner, followed_steps
 from headrace_engine.core.runner import BlockCopies
 from headrace_engine.ipc.commands import Ping, Shutdown
 from headrace_engine.ipc.frames import FrameReader, Message, frame
 from headrace_engine.ipc.messages import Pong
-from headrace_engine.ipc.ranks import AllocateRank, JoinRanks, RankCopies, RankLoaded, RankPlan, RankSizes, RankStep
+from headrace_engine.ipc.ranks import (
+    AllocateRank,
+    JoinRanks,
+    LoadRankAdapter,
+    RankAdapterLoaded,
+    RankCopies,
+    RankLoaded,
+    RankPlan,
+    RankSizes,
+    RankStep,
+    ReadRankAdapter,
+)
 from headrace_engine.process.ends import end_with, tie_to_parent
 from headrace_engine.process.run import make_rank
 
@@ -71,11 +83,16 @@ def _serve(connection: socket.socket) -> None:
         # Rank 0 reports how far the loading is; its pings are answered as often, so that it sees this rank get on.
         runner.load(lambda phase, done, total: commands.answer_pings())
         connection.sendall(frame(RankLoaded()))
+        reads = AdapterReads(runner)
         while (command := commands.next()) is not None:
             match command:
                 case JoinRanks(place):
                     runner.join(place)
                     connection.sendall(frame(RankSizes(**asdict(runner.size()))))
+                case ReadRankAdapter(adapter):
+                    reads.begin(adapter)
+                case LoadRankAdapter(number):
+                    connection.sendall(frame(RankAdapterLoaded(reads.load(number))))
                 case Shutdown():
                     return
                 case _:

@@ -10,14 +10,25 @@ from dataclasses import replace
 from headrace_proto.pure.faults import is_fault
 
 from headrace_engine.backends.host import compute_threads
+from headrace_engine.core.adapters import why_not
 from headrace_engine.core.ranks import RankRunner, rank_step
 from headrace_engine.core.runner import BlockCopies, Progress, Runner, Sampled, SequenceStep
-from headrace_engine.errors import HeadraceError, Internal, in_words
+from headrace_engine.errors import BadModel, HeadraceError, Internal, in_words
 from headrace_engine.ipc.commands import Shutdown
 from headrace_engine.ipc.frames import frame
 from headrace_engine.ipc.messages import CoreFailed, RunnerSizes
-from headrace_engine.ipc.plans import CorePlan
-from headrace_engine.ipc.ranks import AllocateRank, JoinRanks, RankCommand, RankCopies, RankLoaded, RankSizes
+from headrace_engine.ipc.plans import AdapterPlan, CorePlan
+from headrace_engine.ipc.ranks import (
+    AllocateRank,
+    JoinRanks,
+    LoadRankAdapter,
+    RankAdapterLoaded,
+    RankCommand,
+    RankCopies,
+    RankLoaded,
+    RankSizes,
+    ReadRankAdapter,
+)
 from headrace_engine.process.rank_link import Answer, RankLink
 from headrace_engine.process.rank_watch import watch
 
@@ -84,6 +95,12 @@ class RankedRunner(Runner):
         self._tell(AllocateRank(num_blocks, num_host_blocks))
         self._loaded.allocate(num_blocks, num_host_blocks)
 
+    def read_adapter(self, plan: AdapterPlan) -> Callable[[], None]:
+        """See Runner. All ranks read their shares at the same time."""
+        self._tell(ReadRankAdapter(plan))
+        load = self._loaded.read_adapter(plan)
+        return lambda: self._load_adapter(plan.number, load)
+
     def copy_blocks(self, copies: BlockCopies) -> None:
         """See Runner."""
         self._tell(RankCopies(list(copies.to_host), list(copies.to_pool), list(copies.within)))
@@ -114,6 +131,12 @@ class RankedRunner(Runner):
         self._others.clear()
         if self._own is not None:
             self._own.close()
+
+    def _load_adapter(self, number: int, load: Callable[[], None]) -> None:
+        self._tell(LoadRankAdapter(number))
+        errors = [why_not(load), *(answer.error for answer in self._expect(RankAdapterLoaded))]
+        if any(errors):
+            raise BadModel(next(filter(None, errors)))
 
     @property
     def _loaded(self) -> RankRunner:

@@ -86,6 +86,7 @@ def adapted(client: Client, place: Place, folder: Path, paths: dict[str, Path]) 
     client.release_model(NAME)
 
 
+@pytest.mark.ranks
 def test_several_adapters_and_none_share_a_batch(adapted: Adapted) -> None:
     """Each of two sequences of each request is what PEFT computes alone."""
     names = ("a", "", "b", "a")

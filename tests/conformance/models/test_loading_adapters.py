@@ -68,6 +68,7 @@ def names(client: Client) -> list[str]:
     return [adapter.name for adapter in client.list_adapters(NAME)]
 
 
+@pytest.mark.ranks
 def test_a_loaded_adapter_answers_as_peft_does(
     client: Client, model: str, paths: dict[str, Path], expected: dict[str, list[int]]
 ) -> None:

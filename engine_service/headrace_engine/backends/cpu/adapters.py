@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 
 from headrace_engine.backends.adapters import matrix_shapes, open_planned_adapter
+from headrace_engine.backends.cpu.parallel.share import CpuShare
 from headrace_engine.backends.cpu.weights.numbers import Floats
 from headrace_engine.backends.cpu.weights.rows import Orders, TensorRows, orders_of, padded_head_dim
+from headrace_engine.backends.cpu.weights.storage import cut_rows
 from headrace_engine.ipc.plans import AdapterPlan, CorePlan
 from headrace_engine.models.adapters.adapter import AdapterFiles, Factors
 from headrace_engine.models.files import TensorInfo
 from headrace_engine.models.spec import DecoderSpec
-from headrace_engine.native import LowRank
+from headrace_engine.native import LowRank, MatrixRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +44,19 @@ class CpuAdapters:
 
     Args:
         spec: the decoder, as its files have it.
+        share: what this rank holds of the matrices, and so of their factors; None: all.
 
     Attributes:
         rank: largest rank.
         nbytes: bytes of all factors, if every adapter changes every matrix with the largest rank.
     """
 
-    def __init__(self, plan: CorePlan, spec: DecoderSpec) -> None:
+    def __init__(self, plan: CorePlan, spec: DecoderSpec, share: CpuShare | None = None) -> None:
         self.rank = plan.lora_max_rank
         self._spec = spec
+        self._share = share
         self._matrices = {
-            name: _new(plan.lora_max_num, plan.lora_max_rank, *shape)
+            name: _new(plan.lora_max_num, plan.lora_max_rank, *(shape if share is None else share.held(name, *shape)))
             for name, shape in matrix_shapes(spec, padded_head_dim(spec)).items()
         }
         self.nbytes = sum(each.a.nbytes + each.b.nbytes for each in self._matrices.values())
@@ -79,9 +83,11 @@ class CpuAdapters:
             self._put(self._matrices[name], number, name, factors)
 
     def _put(self, matrix: _Matrix, number: int, name: str, factors: Factors) -> None:
-        orders = orders_of(factors.b, self._spec)
-        rank = factors.rank
-        matrix.a[number, :rank] = _floats(factors.a, Orders(columns=orders.columns))
+        share, rank = self._share, factors.rank
+        orders = orders_of(factors.b, self._spec) if share is None else share.orders(factors.b, self._spec)
+        a = _floats(factors.a, Orders(columns=orders.columns))
+        columns = None if share is None else share.columns(name, a.shape[1])
+        matrix.a[number, :rank] = a if columns is None else cut_rows(MatrixRows(a), columns, 0).numbers
         # Scaled in float32, as the sum would be.
         matrix.b[number, :rank] = _floats(factors.b, Orders(rows=orders.rows)).T * np.float32(factors.scale)
         matrix.table[number].rank = rank

@@ -167,10 +167,11 @@ def load_model(
     with ExitStack() as opened:
         cpu = opened.enter_context(_start_threads(plan)) if beside is None else beside.cpu
         packer = Packer(cpu, files, spec, storage, share)
+        share = packer.share
         weights = _load_weights(packer, files, storage, cpu, progress, memory_limit() // plan.tensor_parallel - taken)
         opened.callback(weights.arena.close)
         kv = choose_kv(plan, dtype)
-        adapters = CpuAdapters(plan, spec) if plan.lora_max_num else None
+        adapters = CpuAdapters(plan, spec, share) if plan.lora_max_num else None
         recorded = record_program(cpu, plan, spec, weights.tensors, positions, kv, activations, adapters, share)
         scorer = Scorer(cpu, recorded.program.shape, spec, weights.tensors, activations, share)
         processed = ProcessedRows(cpu, recorded.program.shape, processes) if processes else None

@@ -59,7 +59,7 @@ def record_program(
     if share is None:
         ops = RecordingOps(padded, filled, positions, activations, adapters)
     else:
-        ops, weights = RankOps(padded, filled, positions, activations, share), share.marked(weights)
+        ops, weights = RankOps(padded, filled, positions, activations, share, adapters), share.marked(weights)
     logits = Decoder[Any, None](padded, ops, weights, adapts=adapters is not None).forward(Batch((), (), ()))
     logits = ops.whole(logits, spec.vocab_size)
     ops.sample(logits)

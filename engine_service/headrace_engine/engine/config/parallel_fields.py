@@ -21,10 +21,6 @@ def check_ranks(config: RuntimeConfig) -> None:
             text = "= REDUCED is set, but tensor_parallel is 1: it has no effect"
             raise InvalidArgument.field("config.tensor_parallel_mode", text)
         return
-    if config.adapters or config.lora_max_num:
-        room = len(config.adapters) if config.lora_max_num is None else config.lora_max_num
-        text = f"= {ranks}, and there is room for {room} adapters, which ranks do not share yet; allowed: 1"
-        raise InvalidArgument.unsupported(_FIELD, text)
     if config.speculation is Speculation.DRAFT:
         text = f"= {ranks}, and speculation is DRAFT: ranks do not share a draft model yet; allowed: 1"
         raise InvalidArgument.unsupported(_FIELD, text)

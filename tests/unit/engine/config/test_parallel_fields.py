@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace_engine.config import Adapter, ComputeUnit, RuntimeConfig, Speculation, TensorParallelMode
+from headrace_engine.config import ComputeUnit, RuntimeConfig, Speculation, TensorParallelMode
 from headrace_engine.engine.config.parallel_fields import check_shares
 from headrace_engine.engine.config.runtime import check_config
 from headrace_engine.errors import InvalidArgument
@@ -23,11 +23,6 @@ def refusal(backend: str = "torch", **fields: Any) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("fields", "reason", "text"),
     [
-        (
-            {"adapters": (Adapter("a", "p"),)},
-            "NOT_SUPPORTED",
-            "config.tensor_parallel = 2, and there is room for 1 adapters, which ranks do not share yet; allowed: 1",
-        ),
         (
             {"speculation": Speculation.DRAFT, "draft_model": "d"},
             "NOT_SUPPORTED",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headrace_engine.backends.cpu.adapters import CpuAdapters
 from headrace_engine.backends.cpu.offsets import Activation, Offsets, RecordedOp
 from headrace_engine.backends.cpu.ops import RecordingOps
 from headrace_engine.backends.cpu.parallel.share import CpuShare, InputPart
@@ -16,24 +17,36 @@ from headrace_engine.native import Activations, PackedMatrix, Program
 class RankOps(RecordingOps):
     """Records a rank's ops, and exchanges between them.
 
-    Products with cut matrices give this rank's part of the columns, which is narrower than the whole. An op that needs
-    whole rows gathers them first; what works on columns or heads one by one takes the parts.
+    Products with matrices cut by outputs give this rank's part of the columns, which is narrower than the whole; those
+    with matrices cut by inputs, its part of every sum. An op that needs whole rows gathers the parts, or adds them up,
+    first; what works on columns or heads one by one takes the parts.
 
     Args:
         share: what the rank holds.
     """
 
     def __init__(
-        self, spec: DecoderSpec, filled: float, positions: PositionTables, activations: Activations, share: CpuShare
+        self,
+        spec: DecoderSpec,
+        filled: float,
+        positions: PositionTables,
+        activations: Activations,
+        share: CpuShare,
+        adapters: CpuAdapters | None = None,
     ) -> None:
-        super().__init__(spec, filled, positions, activations)
+        super().__init__(spec, filled, positions, activations, adapters)
         self._share = share
+        self._wholes: dict[Activation, Activation] = {}
+        self._addends: set[Activation] = set()
 
     def whole(self, x: Activation, width: int) -> Activation:
-        """See RecordingOps. Records an exchange if x is a part."""
-        if x.width == width:
+        """See RecordingOps. Records an exchange if x is a part, once."""
+        if x.width == width and x not in self._addends:
             return x
-        return self._gathered(x, Activation(width, x.rows))
+        if x not in self._wholes:
+            out = Activation(width, x.rows)
+            self._wholes[x] = self._summed(x, out) if x in self._addends else self._gathered(x, out)
+        return self._wholes[x]
 
     def embedding(self, table: PackedMatrix, batch: None) -> Activation:
         """See Ops. Every rank looks up the ids that it has."""
@@ -59,18 +72,27 @@ class RankOps(RecordingOps):
         if isinstance(weight, PackedMatrix):
             return super().linear(x, weight, bias)
         (part,) = super().linears(x, [(weight.weight, bias if self._share.rank == 0 else None)])
-        out = Activation(part.width, part.rows)
-
-        def record(program: Program, offsets: Offsets) -> None:
-            program.reduce(offsets[part], offsets[out])
-
-        self.recorded.append(RecordedOp((part,), (out,), record, ((out, part),)))
-        return out
+        self._addends.add(part)
+        return part
 
     def linears(self, x: Activation, projections: Sequence[Projection]) -> list[Activation]:
         """See Ops."""
         weight, _ = projections[0]
         return super().linears(self.whole(x, weight.matrix.inputs), projections)
+
+    def adapted(
+        self, x: Activation, outs: Sequence[Activation], names: Sequence[str], batch: None
+    ) -> Sequence[Activation]:
+        """See Ops. What is added to sums is computed of the inputs that they were computed of."""
+        if self._share.is_added(names[0]):
+            changed = super().adapted(x, outs, names, batch)
+            self._addends.update(changed)
+            return changed
+        return super().adapted(self._wholes.get(x, x), outs, names, batch)
+
+    def scaled(self, x: Activation, scale: float, soft_cap: float) -> Activation:
+        """See Ops."""
+        return super().scaled(self.whole(x, x.width), scale, soft_cap)
 
     def add(self, x: Activation, y: Activation) -> Activation:
         """See Ops."""
@@ -99,6 +121,13 @@ class RankOps(RecordingOps):
             program.gather(offsets[part], offsets[out], table_rows)
 
         self.recorded.append(RecordedOp((part,), (out,), record))
+        return out
+
+    def _summed(self, part: Activation, out: Activation) -> Activation:
+        def record(program: Program, offsets: Offsets) -> None:
+            program.reduce(offsets[part], offsets[out])
+
+        self.recorded.append(RecordedOp((part,), (out,), record, ((out, part),)))
         return out
 
 

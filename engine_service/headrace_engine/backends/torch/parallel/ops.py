@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from headrace_engine.backends.torch import experts as mixture
+from headrace_engine.backends.torch.adapters import TorchAdapters
 from headrace_engine.backends.torch.batch import TorchBatch
 from headrace_engine.backends.torch.kv_pool import KvPool
 from headrace_engine.backends.torch.linear import linear
 from headrace_engine.backends.torch.ops import TorchOps, head_normed
 from headrace_engine.backends.torch.parallel.group import Group
-from headrace_engine.backends.torch.parallel.share import InputPart, OutputPart, Weight
+from headrace_engine.backends.torch.parallel.share import InputPart, OutputPart, Share, Weight
 from headrace_engine.backends.torch.rope import Positions
 from headrace_engine.models.decoder import Decoder
 from headrace_engine.models.experts import Expert, Shared
@@ -31,17 +32,32 @@ class RankOps(TorchOps):
         spec: the whole decoder.
         pool: keys and values of the rank's heads.
         group: all ranks.
+        share: what this one holds.
+        adapters: its share of their factors; None: rows have none.
     """
 
     def __init__(
-        self, spec: DecoderSpec, positions: Positions, pool: KvPool, device: torch.device, group: Group
+        self,
+        spec: DecoderSpec,
+        positions: Positions,
+        pool: KvPool,
+        device: torch.device,
+        group: Group,
+        share: Share,
+        adapters: TorchAdapters | None,
     ) -> None:
-        super().__init__(spec, positions, pool, device)
+        super().__init__(spec, positions, pool, device, adapters)
         self._group = group
+        self._share = share
+        self._last: tuple[Tensor, Tensor] | None = None
 
     def whole(self, x: Tensor, width: int) -> Tensor:
-        """Return rows of this width, of which x may be the rank's part."""
-        return x if x.shape[1] == width else self._group.gather(x, width)
+        """Return rows of this width, of which x may be the rank's part. The last part is gathered once."""
+        if x.shape[1] == width:
+            return x
+        if self._last is None or self._last[0] is not x:
+            self._last = x, self._group.gather(x, width)
+        return self._last[1]
 
     def embedding(self, table: OutputPart, batch: TorchBatch) -> Tensor:  # type: ignore[override]
         """See Ops. Every rank looks up the ids that it has; of its other rows, those of other ranks count."""
@@ -73,6 +89,14 @@ class RankOps(TorchOps):
     def linears(self, x: Tensor, projections: Sequence[tuple[Weight, Tensor | None]]) -> list[Tensor]:
         """See Ops. One after the other."""
         return [self.linear(x, weight, bias) for weight, bias in projections]
+
+    def adapted(self, x: Tensor, outs: Sequence[Tensor], names: Sequence[str], batch: TorchBatch) -> Sequence[Tensor]:
+        """See Ops."""
+        if self._adapters is None or not batch.adapters:
+            return outs
+        if self._share.is_added(names[0]):
+            return self._adapters.add(x, outs, names, batch.adapters, self._group.add)
+        return self._adapters.add(self.whole(x, self._adapters.inputs(names[0])), outs, names, batch.adapters)
 
     def append_kv(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, batch: TorchBatch, norms: tuple[Tensor, Tensor] | None
@@ -112,8 +136,8 @@ def _part(x: Tensor, weight: OutputPart, bias: Tensor | None) -> Tensor:
 class RankDecoder(Decoder[Tensor, TorchBatch]):
     """A decoder whose weights are a rank's share. Hidden states and logits that it returns are whole."""
 
-    def __init__(self, spec: DecoderSpec, ops: RankOps, weights: Mapping[str, Weight]) -> None:
-        super().__init__(spec, ops, weights)  # type: ignore[arg-type]
+    def __init__(self, spec: DecoderSpec, ops: RankOps, weights: Mapping[str, Weight], *, adapts: bool) -> None:
+        super().__init__(spec, ops, weights, adapts=adapts)  # type: ignore[arg-type]
         self._whole = ops.whole
 
     def logits(self, states: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from headrace_engine.backends.extra_outputs import scored_rows
 from headrace_engine.backends.processors import NO_PROCESSES, Process
+from headrace_engine.backends.torch.adapters import TorchAdapters
 from headrace_engine.backends.torch.device import TORCH_DTYPES
 from headrace_engine.backends.torch.kv_pool import KvPool, token_bytes
 from headrace_engine.backends.torch.loading import LoadedModel, open_on_device
@@ -45,7 +46,8 @@ class RankModel(LoadedModel):
     @property
     def weight_bytes(self) -> int:
         """See LoadedModel."""
-        return sum(part.nbytes for part in self.parts.values()) + self.positions.nbytes
+        adapters = 0 if self.adapters is None else self.adapters.nbytes
+        return sum(part.nbytes for part in self.parts.values()) + self.positions.nbytes + adapters
 
     @property
     def held(self) -> DecoderSpec:
@@ -65,8 +67,8 @@ class RankModel(LoadedModel):
         """See LoadedModel."""
         if not self.groups:
             raise Internal("a rank computes after join()")
-        ops = RankOps(self.spec, self.positions, pool, self.device, self.groups[0])
-        return RankDecoder(self.spec, ops, self.parts)
+        ops = RankOps(self.spec, self.positions, pool, self.device, self.groups[0], self.share, self.adapters)
+        return RankDecoder(self.spec, ops, self.parts, adapts=self.adapters is not None)
 
     def embedding(self, token_id: int) -> Tensor:
         """Return the embedding of an id, [hidden], as it was loaded; other ranks may hold it."""
@@ -89,6 +91,7 @@ def load_share(plan: CorePlan, rank: int, progress: Progress) -> RankModel:
         opened.positions,
         opened.num_threads,
         plan.kv_cache_mode,
+        TorchAdapters(plan, files.spec, TORCH_DTYPES[dtype], device, share) if plan.lora_max_num else None,
         share=share,
         parts=parts,
         embed=files.tensors["embed"],

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from headrace_engine.backends import shares
+from headrace_engine.models.adapters.adapter import Factors
 from headrace_engine.models.files import TensorInfo
 from headrace_engine.models.weights import read_tensor
 
-_FEWEST = 16
+FEWEST = 16
 """Fewest outputs of a product: libraries sum those of less than 12 up in another order."""
 
 
@@ -65,19 +66,33 @@ class Share(shares.Share):
             whole = read_tensor(info, dtype, device)
             return whole if info.name.endswith("_bias") else self._inputs(info.name, whole)
         width = self.part(info.name, info.shape[0])
-        return read_tensor(info, dtype, device) if width is None else self._outputs(info, width, dtype, device)
+        if width is None:
+            return read_tensor(info, dtype, device)
+        part = self._rows(info, width, dtype, device)
+        return OutputPart(part, width) if part.ndim > 1 else part
 
-    def _outputs(self, info: TensorInfo, width: int, dtype: torch.dtype, device: torch.device) -> Weight:
+    def factors(self, name: str, factors: Factors, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Read the rank's part of an adapter's factors for a matrix, in float32: columns of a, or rows of b, or all.
+
+        Raises:
+            BadModel: see `read_tensor`.
+        """
+        a, width = read_tensor(factors.a, torch.float32, device), self.part(name, factors.b.shape[0])
+        if width is not None:
+            return a, self._rows(factors.b, width, torch.float32, device)
+        return self._inputs(name, a).weight if self.is_added(name) else a, read_tensor(factors.b, torch.float32, device)
+
+    def _rows(self, info: TensorInfo, width: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         total, *inner = info.shape
         first = min(self.rank * width, total)
         count = min(width, total - first)
-        rows = width if not inner else max(width, _FEWEST)
+        rows = width if not inner else max(width, FEWEST)
         part = torch.zeros(rows, *inner, dtype=dtype, device=device)
         if count:
             heads = info.interleaved_heads // self.size
             cut = replace(info, stored=info.stored.rows(first, count), interleaved_heads=heads)
             part[:count] = read_tensor(cut, dtype, device)
-        return OutputPart(part, width) if inner else part
+        return part
 
     def _inputs(self, name: str, whole: Tensor) -> InputPart:
         width = self.inputs(name, whole.shape[1])
