@@ -83,8 +83,8 @@ class InstallFields(TypedDict, total=False):
         tensor_parallel: Ranks, each a process with a device of its own or its share of the CPU's threads, that share
             one copy of the model (docs/tensor-parallel.md); must divide the number of KV heads. By the backends cpu and
             torch. 1 to 64. Default 1.
-        tensor_parallel_mode: With tensor_parallel above 1: how they share it. REDUCED is by the backend torch. One of
-            "EXACT", "REDUCED". Default "EXACT".
+        tensor_parallel_mode: With tensor_parallel above 1: how they share it. One of "EXACT", "REDUCED". Default
+            "EXACT".
     """
 
     file_prefix: str | None

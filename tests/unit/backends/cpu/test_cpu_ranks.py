@@ -91,7 +91,7 @@ def test_reduced_ranks_keep_groups_whole(tmp_path: Path, memory: Any) -> None:
     """Groups of 128 inputs, of which the second rank has the rest: 96 of 352, where half would divide one."""
     path = make_tiny_llama(tmp_path / "model", head_dim=64, intermediate_size=352)
     steps, storage = steps_of(random_ids(46, 10)), {**INT4, "weight_quant_group_size": 128}
-    assert_likely(on_ranks(path, steps, 2, **storage, **ADDED), one_device(path, steps, **storage), 1e-4)
+    assert_likely(on_ranks(path, steps, 2, **storage, **ADDED), one_device(path, steps, **storage), 2e-3)
 
 
 @pytest.mark.parametrize("quant", ["Q8_0", "Q4_1", "Q4_0"])
