@@ -33,11 +33,12 @@ class AdapterReads:
     def __len__(self) -> int:
         return len(self._pending)
 
-    def begin(self, adapter: AdapterPlan) -> None:
-        """Start to read an adapter's files."""
+    def begin(self, adapter: AdapterPlan) -> Future[Callable[[], None]]:
+        """Start to read an adapter's files; return what is done when they are read."""
         read: Future[Callable[[], None]] = Future()
         self._pending[adapter.number] = read
         threading.Thread(target=self._read, args=(adapter, read), name="adapter", daemon=True).start()
+        return read
 
     def ready(self, *, block: bool) -> Iterator[tuple[int, Callable[[], str]]]:
         """Yield the number of each adapter that was read, and what loads it and returns why it could not, or "".
@@ -53,8 +54,12 @@ class AdapterReads:
                 yield number, partial(_loaded, read)
 
     def load(self, number: int) -> str:
-        """Wait for an adapter's files, and load it; return why it could not be loaded, or ""."""
+        """Load an adapter that was read; return why it could not be loaded, or ""."""
         return _loaded(self._pending.pop(number))
+
+    def drop(self, number: int) -> None:
+        """Forget an adapter that was read."""
+        self._pending.pop(number, None)
 
     def _read(self, adapter: AdapterPlan, read: Future[Callable[[], None]]) -> None:
         try:
@@ -67,8 +72,8 @@ def _loaded(read: Future[Callable[[], None]]) -> str:
     return why_not(lambda: read.result()())
 
 
-def why_not(load: Callable[[], None]) -> str:
-    """Call what loads an adapter; return why it could not be loaded, or ""."""
+def why_not(load: Callable[[], object]) -> str:
+    """Call what reads or loads an adapter; return why that failed, or ""."""
     try:
         load()
     except HeadraceError as error:

@@ -16,9 +16,11 @@ from headrace_engine.ipc.messages import AdapterLoaded, CoreFailed, CoreMessage,
 from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.ipc.ranks import (
     AllocateRank,
+    DropRankAdapter,
     JoinRanks,
     LoadRankAdapter,
     RankAdapterLoaded,
+    RankAdapterRead,
     RankAnswer,
     RankCommand,
     RankCopies,
@@ -48,6 +50,7 @@ _TYPES = {
     37: RankStep,
     38: ReadRankAdapter,
     39: LoadRankAdapter,
+    40: DropRankAdapter,
     65: ModelProgress,
     66: CoreReady,
     67: CoreFailed,
@@ -58,6 +61,7 @@ _TYPES = {
     97: RankLoaded,
     98: RankSizes,
     99: RankAdapterLoaded,
+    100: RankAdapterRead,
 }
 _TAGS = {kind: tag for tag, kind in _TYPES.items()}
 _DECODERS: dict[int, msgspec.msgpack.Decoder[Message]] = {

@@ -62,9 +62,28 @@ class RankCopies:
 
 @dataclass(frozen=True, slots=True)
 class ReadRankAdapter:
-    """Begin to read the rank's share of an adapter, while steps go on."""
+    """Read the rank's share of an adapter, while steps go on, and answer with RankAdapterRead."""
 
     adapter: AdapterPlan
+
+
+@dataclass(frozen=True, slots=True)
+class RankAdapterRead:
+    """The rank has read its share of an adapter.
+
+    Attributes:
+        error: why not; "": it has.
+    """
+
+    number: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class DropRankAdapter:
+    """Forget the adapter of this number that was read: another rank could not read it."""
+
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +132,15 @@ class RankStep:
 
 
 RankCommand = (
-    RankPlan | JoinRanks | AllocateRank | RankCopies | ReadRankAdapter | LoadRankAdapter | RankStep | Ping | Shutdown
+    RankPlan
+    | JoinRanks
+    | AllocateRank
+    | RankCopies
+    | ReadRankAdapter
+    | LoadRankAdapter
+    | DropRankAdapter
+    | RankStep
+    | Ping
+    | Shutdown
 )
-RankAnswer = RankLoaded | RankSizes | RankAdapterLoaded | Pong | CoreFailed
+RankAnswer = RankLoaded | RankSizes | RankAdapterRead | RankAdapterLoaded | Pong | CoreFailed

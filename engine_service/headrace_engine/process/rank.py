@@ -13,13 +13,16 @@ import socket
 import sys
 import threading
 from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import closing, suppress
 from dataclasses import asdict
+from functools import partial
 
 from headrace_proto.pure.faults import is_fault
 
 from headrace_engine import child_logs
-from headrace_engine.core.adapters import AdapterReads
+from headrace_engine.core.adapters import AdapterReads, why_not
 from headrace_engine.core.failure import failure
 from headrace_engine.core.ranks import RankRunner, followed_steps
 from headrace_engine.core.runner import BlockCopies
@@ -28,9 +31,11 @@ from headrace_engine.ipc.frames import FrameReader, Message, frame
 from headrace_engine.ipc.messages import Pong
 from headrace_engine.ipc.ranks import (
     AllocateRank,
+    DropRankAdapter,
     JoinRanks,
     LoadRankAdapter,
     RankAdapterLoaded,
+    RankAdapterRead,
     RankCopies,
     RankLoaded,
     RankPlan,
@@ -82,17 +87,19 @@ def _serve(connection: socket.socket) -> None:
     with closing(make_rank(plan.plan, plan.rank)) as runner:
         # Rank 0 reports how far the loading is; its pings are answered as often, so that it sees this rank get on.
         runner.load(lambda phase, done, total: commands.answer_pings())
-        connection.sendall(frame(RankLoaded()))
+        commands.send(RankLoaded())
         reads = AdapterReads(runner)
         while (command := commands.next()) is not None:
             match command:
                 case JoinRanks(place):
                     runner.join(place)
-                    connection.sendall(frame(RankSizes(**asdict(runner.size()))))
+                    commands.send(RankSizes(**asdict(runner.size())))
                 case ReadRankAdapter(adapter):
-                    reads.begin(adapter)
+                    reads.begin(adapter).add_done_callback(partial(commands.tell_read, adapter.number))
                 case LoadRankAdapter(number):
-                    connection.sendall(frame(RankAdapterLoaded(reads.load(number))))
+                    commands.send(RankAdapterLoaded(reads.load(number)))
+                case DropRankAdapter(number):
+                    reads.drop(number)
                 case Shutdown():
                     return
                 case _:
@@ -112,18 +119,29 @@ def _obey(runner: RankRunner, command: Message) -> None:
 
 
 class _Commands:
-    """What rank 0 sends. Pings are answered when they are read, all else is kept in order."""
+    """What rank 0 sends, and answers to it. Pings are answered when they are read, all else is kept in order."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self._frames = FrameReader()
         self._pending: deque[Message] = deque()
+        self._sending = threading.Lock()  # Threads that read adapters tell it too.
 
     def next(self) -> Message | None:
         """Wait for the next command; None: rank 0 is gone."""
         while not self._pending and self._read():
             pass
         return self._pending.popleft() if self._pending else None
+
+    def send(self, answer: Message) -> None:
+        """Send an answer."""
+        with self._sending:
+            self._socket.sendall(frame(answer))
+
+    def tell_read(self, number: int, read: Future[Callable[[], None]]) -> None:
+        """Say that an adapter was read, or why not."""
+        with suppress(OSError):  # Rank 0 is gone: the main thread finds it.
+            self.send(RankAdapterRead(number, why_not(read.result)))
 
     def answer_pings(self) -> None:
         """Answer those that are there."""
@@ -136,7 +154,7 @@ class _Commands:
         data = self._socket.recv(_CHUNK, flags)
         for message in self._frames.feed(data):
             if isinstance(message, Ping):
-                self._socket.sendall(frame(Pong(message.number)))
+                self.send(Pong(message.number))
             else:
                 self._pending.append(message)
         return bool(data)

@@ -16,7 +16,7 @@ from headrace_engine.ipc.commands import Ping
 from headrace_engine.ipc.frames import BadMessage, FrameReader, Message, frame
 from headrace_engine.ipc.messages import CoreFailed, Pong
 from headrace_engine.ipc.plans import CorePlan
-from headrace_engine.ipc.ranks import RankCommand, RankLoaded, RankPlan
+from headrace_engine.ipc.ranks import RankAdapterRead, RankCommand, RankLoaded, RankPlan
 from headrace_engine.process.ends import manner
 from headrace_engine.process.parent import spawn
 
@@ -24,6 +24,8 @@ _PROGRAM = (sys.executable, "-P", "-m", "headrace_engine.process.rank")
 _CHUNK = 1 << 16
 _GRACE = 1.0
 """Seconds that a rank may take to end; then it is killed, which frees what it holds just as well."""
+_LOOK = 0.01
+"""Seconds between two looks for what a rank says while it reads an adapter."""
 _FAULT = "ENGINE_FAULT"
 _CPUCLOCK_SCHED = 2
 """Of the clocks that Linux has for a process, that of the time which its threads have run."""
@@ -50,7 +52,13 @@ class RankLink:
         # Held to send: the former sends pings, the latter commands.
         self._sending = threading.Lock()
         self._asked = self._answered = 0
-        self.send(RankPlan(plan, number))
+        self._reads: dict[int, str] = {}
+        try:
+            self.send(RankPlan(plan, number))
+        except BaseException:
+            self.kill()
+            self.end()
+            raise
 
     @property
     def descriptor(self) -> int:
@@ -127,6 +135,19 @@ class RankLink:
             raise self.failure().error()
         return answer
 
+    def adapter_read(self, number: int) -> str:
+        """Wait until the rank has read an adapter; return why it could not, or "". In a thread of its own.
+
+        Raises:
+            HeadraceError: the rank is gone.
+        """
+        while number not in self._reads:
+            if self._process.poll() is not None:
+                raise self.failure().error()
+            self._listen()
+            time.sleep(_LOOK)
+        return self._reads.pop(number)
+
     def failure(self) -> CoreFailed:
         """Return why the rank ended, which closed its connection: what it said itself, or how it ended."""
         with self._reading:
@@ -183,6 +204,9 @@ class RankLink:
     def _take(self, message: Message) -> None:
         if isinstance(message, Pong):
             self._answered = message.number
+            return
+        if isinstance(message, RankAdapterRead):
+            self._reads[message.number] = message.error
             return
         self.loaded |= isinstance(message, RankLoaded)
         self._received.append(message)

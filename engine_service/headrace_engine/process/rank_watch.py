@@ -79,6 +79,10 @@ def _checked(rank: RankLink, stall: Stall, progress: int) -> int:
 
 def _lost(hung: Mapping[int, int], limit: float) -> CoreFailed:
     """Return the report of ranks that hang, by number, each after so many times the limit."""
-    which, times = f"rank{'s' * (len(hung) > 1)} {', '.join(map(str, hung))} of the model", max(hung.values())
-    named = "--core-ping-limit" if times == 1 else f"{times} times --core-ping-limit"
-    return CoreFailed("ENGINE_FAULT", f"{which} made no progress for {times * limit:g} s ({named})")
+    texts = []
+    for times in sorted(set(hung.values())):
+        numbers = [str(number) for number, after in hung.items() if after == times]
+        which = f"rank{'s' * (len(numbers) > 1)} {', '.join(numbers)} of the model"
+        named = "--core-ping-limit" if times == 1 else f"{times} times --core-ping-limit"
+        texts.append(f"{which} made no progress for {times * limit:g} s ({named})")
+    return CoreFailed("ENGINE_FAULT", "; ".join(texts))

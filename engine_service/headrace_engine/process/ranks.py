@@ -20,6 +20,7 @@ from headrace_engine.ipc.messages import CoreFailed, RunnerSizes
 from headrace_engine.ipc.plans import AdapterPlan, CorePlan
 from headrace_engine.ipc.ranks import (
     AllocateRank,
+    DropRankAdapter,
     JoinRanks,
     LoadRankAdapter,
     RankAdapterLoaded,
@@ -96,9 +97,13 @@ class RankedRunner(Runner):
         self._loaded.allocate(num_blocks, num_host_blocks)
 
     def read_adapter(self, plan: AdapterPlan) -> Callable[[], None]:
-        """See Runner. All ranks read their shares at the same time."""
-        self._tell(ReadRankAdapter(plan))
+        """See Runner. The other ranks read it too before it is loaded, so that no step waits for their files."""
         load = self._loaded.read_adapter(plan)
+        self._tell(ReadRankAdapter(plan))
+        errors = [error for rank in tuple(self._others) if (error := rank.adapter_read(plan.number))]
+        if errors:
+            self._tell(DropRankAdapter(plan.number))
+            raise BadModel(errors[0])
         return lambda: self._load_adapter(plan.number, load)
 
     def copy_blocks(self, copies: BlockCopies) -> None:

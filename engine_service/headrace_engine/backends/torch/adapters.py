@@ -66,10 +66,6 @@ class TorchAdapters:
         held = {name: share.held(name, *shape) for name, shape in shapes.items()}
         return {name: (max(outputs, FEWEST), inputs) for name, (outputs, inputs) in held.items()}
 
-    def inputs(self, name: str) -> int:
-        """Return the inputs of a matrix that its factors take."""
-        return self._matrices[name].a.shape[2]
-
     def read(self, plan: AdapterPlan) -> Callable[[], None]:
         """Read an adapter; return what puts it into the place of its number.
 

@@ -45,7 +45,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
             lines = (
                 "import socket, sys, threading",
                 "from headrace_engine.ipc.frames import frame",
-                "from headrace_engine.ipc.ranks import RankLoaded",
+                "from headrace_engine.ipc.ranks import RankAdapterRead, RankLoaded",
                 "connection = socket.socket(fileno=int(sys.argv[1]))",
                 does,
                 "while connection.recv(65536): pass",
@@ -119,6 +119,15 @@ def test_an_answer_that_is_no_message_is_a_failure(start: Start) -> None:
     link = start(INVALID)
     with pytest.raises(HeadraceError, match="sent an invalid message"):
         link.expect(RankLoaded)
+
+
+def test_what_a_rank_says_of_an_adapter_is_waited_for(start: Start) -> None:
+    """A rank that ends says nothing more."""
+    link = start("connection.sendall(frame(RankAdapterRead(2, 'gone')) + frame(RankAdapterRead(1, '')))")
+    assert [link.adapter_read(number) for number in (1, 2)] == ["", "gone"]
+    link.kill()
+    with pytest.raises(HeadraceError, match="rank 1 of the model was killed by SIGKILL"):
+        link.adapter_read(3)
 
 
 def test_threads_that_poll_do_not_excuse_a_loaded_rank(start: Start) -> None:

@@ -49,15 +49,12 @@ class RankOps(TorchOps):
         super().__init__(spec, positions, pool, device, adapters)
         self._group = group
         self._share = share
-        self._last: tuple[Tensor, Tensor] | None = None
+        # What the last product gathered, for the adapters that change it: the part, and whole rows.
+        self._gathered: tuple[Tensor, Tensor] | None = None
 
     def whole(self, x: Tensor, width: int) -> Tensor:
-        """Return rows of this width, of which x may be the rank's part. The last part is gathered once."""
-        if x.shape[1] == width:
-            return x
-        if self._last is None or self._last[0] is not x:
-            self._last = x, self._group.gather(x, width)
-        return self._last[1]
+        """Return rows of this width, of which x may be the rank's part."""
+        return x if x.shape[1] == width else self._group.gather(x, width)
 
     def embedding(self, table: OutputPart, batch: TorchBatch) -> Tensor:  # type: ignore[override]
         """See Ops. Every rank looks up the ids that it has; of its other rows, those of other ranks count."""
@@ -83,7 +80,9 @@ class RankOps(TorchOps):
             total = self._group.add(linear(x, weight.weight))
             return total if bias is None else total + bias
         if isinstance(weight, OutputPart):
-            return _part(self.whole(x, weight.weight.shape[1]), weight, bias)
+            whole = self.whole(x, weight.weight.shape[1])
+            self._gathered = None if whole is x or self._adapters is None else (x, whole)
+            return _part(whole, weight, bias)
         return linear(self.whole(x, weight.shape[1]), weight, bias)
 
     def linears(self, x: Tensor, projections: Sequence[tuple[Weight, Tensor | None]]) -> list[Tensor]:
@@ -92,11 +91,13 @@ class RankOps(TorchOps):
 
     def adapted(self, x: Tensor, outs: Sequence[Tensor], names: Sequence[str], batch: TorchBatch) -> Sequence[Tensor]:
         """See Ops."""
+        gathered, self._gathered = self._gathered, None
         if self._adapters is None or not batch.adapters:
             return outs
         if self._share.is_added(names[0]):
             return self._adapters.add(x, outs, names, batch.adapters, self._group.add)
-        return self._adapters.add(self.whole(x, self._adapters.inputs(names[0])), outs, names, batch.adapters)
+        rows = x if gathered is None else gathered[1]
+        return self._adapters.add(rows, outs, names, batch.adapters)
 
     def append_kv(
         self, layer: int, q: Tensor, k: Tensor, v: Tensor, batch: TorchBatch, norms: tuple[Tensor, Tensor] | None
