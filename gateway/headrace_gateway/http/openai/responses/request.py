@@ -29,6 +29,7 @@ REFUSED = {
     "context_management": "",
     "include": "",
     "moderation": "",
+    "personality": ": give instructions",
     "prompt": "",
     "reasoning": ": give a variable of the model's template in chat_template_kwargs",
     "top_logprobs": "",
