@@ -42,6 +42,9 @@ TO_TOKEN = tag("<", regex("[a-z]*"), ["<|end|>", "stop"])
 @pytest.mark.parametrize(
     ("wanted", "text", "accepted"),
     [
+        (regex(""), "", True),
+        (form("or", elements=[regex(""), const("a")]), "a", True),
+        (form("star", content=form("or", elements=[regex(""), const("a")])), "aa", True),
         (EITHER, "<f>c</f>", True),
         (EITHER, "<f>a</f>b</f>", False),
         (OVERLAPPING, "<caba", True),

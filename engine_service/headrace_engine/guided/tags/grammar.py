@@ -112,7 +112,7 @@ class _Grammar:
             case SeparatedTags():
                 return self._separated(one, place)
             case _:  # An empty expression.
-                return ""
+                return self._rules.literal("")
 
     def _json(self, schema: bool | dict[str, object], style: str) -> str:
         return self._rules.json(schema) if style == "json" else parameters(self._rules, schema, style)
