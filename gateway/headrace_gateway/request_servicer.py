@@ -89,7 +89,7 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
             return await forward.ask(engine, engine.requests.StartRequest, request, START_SECONDS)
 
         names, adapter = names_of(request.config), request.config.lora_name
-        return await self._router.place(request.model_name, ask, processors=names, adapter=adapter)
+        return await self._router.place(request.model_name, ask, processors=names, adapter=adapter, counted=False)
 
     async def _place(self, request: Any, forward: Forward, begin: Begin, prompt: Any) -> Any:
         """Start a request at the engine that knows its key, else at one that the router chooses."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from headrace_proto.pure.strict_json import BadJson, read_json
+from headrace_proto.pure.strict_json import BadJson, NotJson, read_json
 
 from headrace._base.foreign_names import our_name
 from headrace._values.refusals import unknown_name
@@ -19,7 +19,7 @@ def read_options(options: Sequence[str], known: Collection[str]) -> dict[str, An
         known: names of the fields that exist.
 
     Raises:
-        ValueError: an option has no "=", or a field, or a key within JSON, is given twice.
+        ValueError: an option has no "=", or a field, or a key within JSON, is given twice; a number is none.
         TypeError: a field does not exist; similar names are listed.
     """
     fields: dict[str, Any] = {}
@@ -38,10 +38,10 @@ def read_options(options: Sequence[str], known: Collection[str]) -> dict[str, An
 def _value(option: str, text: str) -> Any:
     try:
         return read_json(text)
-    except BadJson as error:
-        if error.path:
-            raise ValueError(f'option "{option}" {error}') from None
+    except NotJson:
         return text
+    except BadJson as error:
+        raise ValueError(f'option "{option}" {error}') from None
 
 
 def advice_for_flag(flag: str, known: Collection[str]) -> str:

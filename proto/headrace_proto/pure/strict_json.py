@@ -36,6 +36,10 @@ class BadJson(ValueError):
         self.path = path
 
 
+class NotJson(BadJson):
+    """A text is not JSON at all."""
+
+
 class NestedTooDeep(BadJson):
     """A text is nested deeper than Python reads: some 1,000 levels."""
 
@@ -51,8 +55,9 @@ def read_json(text: str) -> Any:
 
     Raises:
         NestedTooDeep: it is nested deeper than Python reads.
-        BadJson: it is not JSON, of which NaN and Infinity are no part; a key is given twice in one object; a number is
-            out of range; half a surrogate pair is escaped.
+        NotJson: it is not JSON.
+        BadJson: it has NaN or Infinity, which are no part of JSON; a key is given twice in one object; a number is out
+            of range; half a surrogate pair is escaped.
     """
     ambiguous: list[_Ambiguous] = []
     try:
@@ -72,7 +77,7 @@ def read_json(text: str) -> Any:
     except RecursionError:
         raise NestedTooDeep("is nested too deep") from None
     except ValueError as error:
-        raise BadJson(f"is not JSON: {error}") from None
+        raise NotJson(f"is not JSON: {error}") from None
     if ambiguous:
         path = _path_of_key_given_twice(value)
         raise BadJson(f"gives {path} twice", path)

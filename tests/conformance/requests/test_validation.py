@@ -16,6 +16,7 @@ WRONG: list[dict[str, Any]] = [
     {"text": "a", "lora_name": "none"},
     {"ids": [1], "response_format": {"type": "regex", "regex": "[a-"}},
     {"ids": [1], "num_beams": 10_000},
+    {"ids": [1], "n": 64, "logprobs": True, "top_logprobs": 20, "max_new_tokens": MAX_LENGTH - 1},
     {"messages": [{"role": "user", "content": "a"}], "template_variables": {"messages": 3}},
 ]
 

@@ -7,6 +7,7 @@ from typing import Any
 import openai
 import pytest
 from headrace import Client
+from support.clocks.waiting import wait_until
 from support.servers.gate import Gate
 
 
@@ -101,6 +102,18 @@ def test_an_echo_has_the_log_probabilities_of_its_prompt(
     assert chances[1:length] == pytest.approx([] if expected is None else expected.token_logprobs_list)
     assert all(text[offset:].startswith(token) for token, offset in zip(tokens[:length], offsets, strict=False))
     assert offsets == sorted(offsets)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"prompt": [[3] * 400] * 32, "logprobs": 20, "n": 2}, "gives 537600 log-probabilities"),
+    ],
+)
+def test_an_echo_has_a_limit(client: openai.OpenAI, grpc: Client, fields: Any, words: str) -> None:
+    with pytest.raises(openai.BadRequestError, match=words):
+        client.completions.create(model="tiny", max_tokens=1, echo=True, **fields)
+    wait_until(lambda: not grpc.list_requests(), "what began is not released")
 
 
 def test_the_best_of_several_is_that_of_grpc(client: openai.OpenAI, grpc: Client) -> None:

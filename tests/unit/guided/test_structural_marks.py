@@ -9,7 +9,7 @@ import pytest
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.guided.grammar import translate
 from headrace_engine.guided.tags.place import MAX_FEWEST
-from headrace_engine.guided.tags.texts import MAX_ALTERNATIVES, MAX_ENDS, MAX_TAGS
+from headrace_engine.guided.tags.texts import MAX_ALTERNATIVES, MAX_ENDS
 from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 from unit.guided.test_call_grammars import Letters
 from unit.guided.test_structural_repeats import const, repeat
@@ -36,6 +36,8 @@ BEFORE = tag("<f>", sequence(regex(".*"), const("!")), "</f>")
 TWICE = tag("<f>", form("plus", content=regex("[^!]!")), ["</f>", "?"])
 CALLED = tag("<r>", form("dispatch", rules=[["<f>", regex("[a-z</>]*")]]), "</r>")
 INNER = tag("(", tag("<f>", regex(".*"), "</f>"), ")")
+LINE = tag("<", form("any_text"), "\n<|end|>")
+LINES = tag("<", regex("[a-z\n]*"), ["\n<|end|>", "."])
 TO_TOKEN = tag("<", regex("[a-z]*"), ["<|end|>", "stop"])
 
 
@@ -63,6 +65,10 @@ TO_TOKEN = tag("<", regex("[a-z]*"), ["<|end|>", "stop"])
         (CALLED, "<r>a<f>b</r>", True),
         (CALLED, "<r>a<f>b</r>c</r>", False),
         (INNER, "(<f>a)b</f>)", True),
+        (LINE, "<a\nb\n<|end|>", True),
+        (LINE, "<a\nb<|end|>", False),
+        (LINES, "<a\nb\n<|end|>", True),
+        (LINES, "<a\nb.", True),
         (TO_TOKEN, "<abc<|end|>", True),
         (TO_TOKEN, "<abcstop", True),
         (TO_TOKEN, "<abstopc<|end|>", False),
@@ -75,6 +81,7 @@ def test_what_matches_a_regex_holds_no_mark(wanted: Any, text: str, accepted: bo
 COMPLETED = tag("<", without("ab"), ["b", "."])
 SAME = tag("<", without("</"), "</")
 DOUBLED = tag("<", without("\n\n"), "\n\n")
+COMMENT = tag("<!--", without("--"), "-->")
 WITHIN = tag("<", without("<"), ["</f>", "."])
 TOLD = triggered(["bc"], [tag("bc", "d", "e")], excludes=["ab"])
 ONCE = triggered(["bc"], [tag("bc", "d", "e")], excludes=["ab"], stop_after_first=True)
@@ -94,6 +101,9 @@ TO_TEXT = tag("<", without("ab", "x"), ["b<|end|>", "<|end|>"])
         (DOUBLED, "<a\n\n", True),
         (DOUBLED, "<a\n\n\n", False),
         (DOUBLED, "<a\nb\n\n", True),
+        (COMMENT, "<!--a-b-->", True),
+        (COMMENT, "<!--a--b-->", False),
+        (COMMENT, "<!--a--->", False),
         (WITHIN, "<a</f>", True),
         (WITHIN, "<a<b.", False),
         (TOLD, "a.bcde", True),
@@ -117,7 +127,7 @@ def test_no_mark_completes_an_excluded_text(wanted: Any, text: str, accepted: bo
         (tag("<f>", regex("a</f>b"), "</f>"), '"a</f>b" matches no text without the mark "</f>"'),
         (tag("<", regex("ab"), "aba"), '"ab" matches no text without the mark "aba"'),
         (tag("<", sequence(regex("a;"), const("b")), [";", "<|end|>"]), '"a;" matches no text without the mark ";"'),
-        (tag("<", without("ab"), ["bab", "."]), 'excludes has "ab", which the mark "bab" has within'),
+        (tag("<", without("a" * 999), "a" * 1000), "completes in too many ways"),
         (form("or", elements=[const("a")] * (MAX_ALTERNATIVES + 1)), "or.elements with 513 entries; allowed: at most"),
         (
             tag("<", const("a"), [f"{n}." for n in range(MAX_ENDS + 1)]),
@@ -125,7 +135,10 @@ def test_no_mark_completes_an_excluded_text(wanted: Any, text: str, accepted: bo
         ),
         (without(*(f"{n}." for n in range(MAX_ALTERNATIVES + 1))), "excludes with 513 entries; allowed: at most 512"),
         (triggered(["<"] * (MAX_ALTERNATIVES + 1), [tag("<", "a", ">")]), "triggers with 513 entries"),
-        (triggered(["<"], [tag("<", "a", ">")] * (MAX_TAGS + 1)), "tags with 2049 entries; allowed: at most 2048"),
+        (
+            triggered(["<"], [tag("<", "a", ">")] * (MAX_ALTERNATIVES + 1)),
+            "tags with 513 entries; allowed",
+        ),
         (form("dispatch", rules=[[f"{n}.", const("a")] for n in range(513)]), "rules with 513 entries"),
         (repeat(MAX_FEWEST + 1, -1), "repeat with min = 4097; allowed: at most 4096"),
         (form("repeat", min=64, max=64, content=repeat(65, 65)), "min = 65, 64 times by the repeats around it"),
@@ -154,6 +167,11 @@ def test_grammars_do_not_grow_with_parts_times_ends() -> None:
         return len(translate(ResponseFormat(ResponseFormatKind.STRUCTURAL_TAG, text)).grammar)
 
     assert length(64, 64) < length(1, 64) + 2 * length(64, 1)
+
+
+def test_as_many_tags_as_allowed_may_have_a_regex() -> None:
+    tags = [tag(f"<{n}>", regex("[0-9]+"), "</>") for n in range(MAX_ALTERNATIVES)]
+    assert accepts(triggered(["<"], tags), "so <511>12</>.")
 
 
 TOKENS = ("<|call|>", "<|end|>", "<|stop|>")

@@ -126,6 +126,10 @@ class Admission:
         """
         start, resolved = await self._resolved(request)
         check_beams(start.model, resolved.generation, len(resolved.prompt.ids))
+        _, _, need = self._needed(start, resolved, self._open(start.model))
+        limit = start.model.effective.config.max_result_bytes or 0
+        if need.bytes > limit:
+            raise need.refusal(limit)
 
     async def _resolved(self, request: StartRequest) -> tuple[Start, Resolved]:
         """Return a start whose prompt is tokenized, and its config. Nothing is reserved yet."""
@@ -149,12 +153,7 @@ class Admission:
         if left:
             work = work_of(generation, length, min(left))
             check_deadline(model, generation.effective.deadline, self._clock() - start.arrival, work)
-        openings = open_sequences(resolved.decoding, start.request, resolved.resumed)
-        times = partial(SequenceTimes, start.arrival, length, owner=start.request.owner, trace=start.request.trace)
-        plan = SequencePlan(start.request, generation.effective, resolved.options, openings, resolved.decoding, times)
-        tops = prompt_tops(generation, model.effective.vocab_size)
-        vector = 0 if start.request.pooling is None else _NUMBER * prepared.files.spec.hidden_size
-        need = need_of(plan, generation, length, tops, vector)
+        plan, tops, need = self._needed(start, resolved, prepared)
         self._check_owner(start, need, arrival.count)
         reserved = self._registry.budget.reserve(
             (start.request.owner, model.name),
@@ -163,6 +162,16 @@ class Admission:
             partial(time_to_budget, model, self._registry.of_owner(start.request.owner, model.name), self._clock()),
         )
         return _Reserved(ahead, plan, tops, reserved)
+
+    def _needed(self, start: Start, resolved: Resolved, prepared: Prepared) -> tuple[SequencePlan, int | None, Need]:
+        """Return the sequences of a start, the top ids of its prompt logprobs, and what both need at most."""
+        request, generation, length = start.request, resolved.generation, len(resolved.prompt.ids)
+        openings = open_sequences(resolved.decoding, request, resolved.resumed)
+        times = partial(SequenceTimes, start.arrival, length, owner=request.owner, trace=request.trace)
+        plan = SequencePlan(request, generation.effective, resolved.options, openings, resolved.decoding, times)
+        tops = prompt_tops(generation, start.model.effective.vocab_size)
+        vector = 0 if request.pooling is None else _NUMBER * prepared.files.spec.hidden_size
+        return plan, tops, need_of(plan, generation, length, tops, vector)
 
     def _check_owner(self, start: Start, need: Need, sequences: int) -> None:
         """Refuse a request beyond the limits of its owner."""

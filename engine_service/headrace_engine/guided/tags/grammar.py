@@ -201,7 +201,7 @@ class _Grammar:
 
 def _check_ends(form: Triggered, ends: Marks) -> None:
     """Refuse an end that a trigger is part of, or the other way round: only one of them could ever come."""
-    for end in ends.heads:
+    for end in ends.begins:
         for trigger in form.triggers:
             if end in trigger or trigger in end:
                 raise refused(f'structural_tag: trigger "{trigger[:64]}" and the end "{end[:64]}" contain each other')

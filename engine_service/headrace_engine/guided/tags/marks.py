@@ -11,6 +11,9 @@ from headrace_engine.guided.refusal import refused
 _ANY = r"/(.|\n)*/"
 _SOME = r"/(.|\n)+/"
 
+_MAX_BEGINNINGS = 1 << 16
+"""Maximum characters of the beginnings of an excluded text that a mark completes."""
+
 
 class Marks:
     """Texts of which one follows a part, and is written too.
@@ -19,15 +22,17 @@ class Marks:
         texts: they, which may begin or end with special tokens; none: the answer ends.
 
     Attributes:
-        heads: with what they begin, as far as that is no special token.
+        heads: those without special tokens.
+        begins: with what they begin, as far as that is no special token.
     """
 
     def __init__(self, rules: Rules, texts: Sequence[str] = ()) -> None:
         self._rules = rules
         self.texts = tuple(texts)
         self._parts = {text: rules.parts(text) for text in texts}
-        firsts = (parts[0] for parts in self._parts.values() if parts)
-        self.heads = tuple(dict.fromkeys(text for text, token_id in firsts if token_id is None))
+        begun = {text: parts[0][0] for text, parts in self._parts.items() if parts[0][1] is None}
+        self.begins = tuple(dict.fromkeys(begun.values()))
+        self.heads = tuple(text for text in begun if len(self._parts[text]) == 1)
 
     def __bool__(self) -> bool:
         return bool(self.texts)
@@ -46,23 +51,21 @@ class Marks:
             strict: the terminal may match marks, which must not be in the text nevertheless.
 
         Raises:
-            InvalidArgument: BAD_RESPONSE_FORMAT: an excluded text is within a mark that may complete it.
+            InvalidArgument: BAD_RESPONSE_FORMAT: a mark completes an excluded text in too many ways.
         """
-        held = [mark for mark, parts in self._parts.items() if parts[0][1] is not None]
-        found = [f"{self.none_in(text) if strict else text} {self._rules.literal(mark)}" for mark in held]
+        found: list[str] = []
         whole: list[str] = []
         for mark, parts in self._parts.items():
             head, token_id = parts[0]
-            inner = [one for one in excludes if one in head] if token_id is None else []
-            if token_id is None and (inner or len(parts) > 1):
-                others = [one for one in excludes if one not in inner]
-                rest = self._rules.literal(mark[len(head) :]) if len(parts) > 1 else ""
-                found.append(f"{self._upto(text, [head], others, strict=strict)} {rest}")
-                _check_completed(head, inner)
-            elif token_id is None:
+            if token_id is not None:
+                found.append(f"{self.none_in(text) if strict else text} {self._rules.literal(mark)}")
+            elif len(parts) > 1 or any(one in head for one in excludes):
+                found.append(self._alone(text, mark, head, excludes, strict=strict))
+            else:
                 whole.append(head)
         if whole:
-            found.append(self._upto(text, whole, excludes, strict=strict))
+            cuts = self._cuts(excludes, strict=strict)
+            found.append(self._rules.lazy(f"{text} {self._rules.texts(whole)}", cuts))
         return self._rules.rule(" | ".join(found))
 
     def none_in(self, text: str) -> str:
@@ -71,18 +74,32 @@ class Marks:
             return text
         return self._rules.terminal(f"{text} & ~({_ANY} {self._rules.texts(self.heads)} {_ANY})")
 
-    def _upto(self, text: str, heads: Sequence[str], excludes: Sequence[str], *, strict: bool) -> str:
-        cuts = [f"{_ANY} {self._rules.texts(self.heads)} {_SOME}"] if strict else []
-        cuts += [f"{_ANY} {self._rules.texts(excludes)} {_ANY}"] if excludes else []
-        return self._rules.lazy(f"{text} {self._rules.texts(heads)}", cuts)
+    def _alone(self, text: str, mark: str, head: str, excludes: Sequence[str], *, strict: bool) -> str:
+        """Return a text with one mark after it, which has special tokens after a text, or excluded texts within."""
+        inner = [one for one in excludes if one in head]
+        if begun := [one for within in inner if within != head for one in _completed(head, within)]:
+            text = self._rules.terminal(f"{text} & ~({_ANY} {self._rules.texts(begun)})")
+        cuts = self._cuts([one for one in excludes if one not in inner], strict=strict)
+        if mark == head:
+            return self._rules.lazy(f"{text} {self._rules.texts([head])}", cuts)
+        # The text may hold the head: what tells the mark apart is the special token after it.
+        body = f"{self.none_in(text) if strict else text} {self._rules.texts([head])}"
+        whole = f"({body}) & ~({' | '.join(cuts)})" if cuts else body
+        return f"{self._rules.terminal(whole)} {self._rules.literal(mark[len(head) :])}"
+
+    def _cuts(self, excludes: Sequence[str], *, strict: bool) -> list[str]:
+        """Return what no text with a mark at its end is: one with a mark before, or with an excluded text."""
+        cuts = [f"{_ANY} {self._rules.texts(self.heads)} {_SOME}"] if strict and self.heads else []
+        return cuts + ([f"{_ANY} {self._rules.texts(excludes)} {_ANY}"] if excludes else [])
 
 
-def _check_completed(mark: str, excludes: Sequence[str]) -> None:
-    """Refuse excluded texts that are within a mark, where one may also begin before the mark and end within it.
+def _completed(mark: str, text: str) -> list[str]:
+    """Return the beginnings of an excluded text that a mark completes, where it stands after them.
 
-    The mark itself may be excluded: what begins it ends the text.
+    Raises:
+        InvalidArgument: BAD_RESPONSE_FORMAT: they are too long together.
     """
-    for text in excludes:
-        if text != mark and any(mark.startswith(text[at:]) for at in range(1, len(text))):
-            what = f'which the mark "{mark[:64]}" has within, and may complete: exclude a longer text'
-            raise refused(f'structural_tag: excludes has "{text[:64]}", {what}')
+    sizes = [at for at in range(1, len(text)) if mark.startswith(text[at:])]
+    if sum(sizes) > _MAX_BEGINNINGS:
+        raise refused(f'structural_tag: excludes has "{text[:64]}", which "{mark[:64]}" completes in too many ways')
+    return [text[:at] for at in sizes]

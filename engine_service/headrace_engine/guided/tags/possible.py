@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 
 from llguidance import LLMatcher
 
@@ -15,6 +15,9 @@ from headrace_engine.guided.library import call_library
 from headrace_engine.guided.refusal import refused
 from headrace_engine.guided.tags.marks import Marks
 from headrace_engine.guided.vocabulary import Vocabulary
+
+_KEPT = 256
+"""Expressions whose verdicts are kept: the tags of a text often share one."""
 
 
 class _Bytes:
@@ -40,13 +43,18 @@ def check_possible(pattern: str, marks: Marks, *, whole: bool) -> None:
     """
     if not marks.heads:
         return
-    rules = Rules({})
-    heads, text = Marks(rules, marks.heads), rules.expression(pattern)
-    plain = whole and len(marks.heads) == len(marks.texts)
-    start = heads.after(text, strict=True) if plain else heads.none_in(text)
-    if not _matches_something(call_library(LLMatcher.grammar_from_lark, rules.text(start))):
+    if not _possible(pattern, marks.heads, whole and len(marks.heads) == len(marks.texts)):
         what = f'the mark "{marks.heads[0][:64]}", which ends the tag'
         raise refused(f'structural_tag: "{pattern[:64]}" matches no text without {what}')
+
+
+@lru_cache(_KEPT)
+def _possible(pattern: str, heads: tuple[str, ...], plain: bool) -> bool:
+    """Return whether an expression matches a text that holds no mark; `plain`: nor has one but at its end."""
+    rules = Rules({})
+    marks, text = Marks(rules, heads), rules.expression(pattern)
+    start = marks.after(text, strict=True) if plain else marks.none_in(text)
+    return _matches_something(call_library(LLMatcher.grammar_from_lark, rules.text(start)))
 
 
 def _matches_something(grammar: str) -> bool:

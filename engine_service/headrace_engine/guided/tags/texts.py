@@ -18,10 +18,7 @@ from headrace_engine.guided.tags.forms import (
 )
 
 MAX_ALTERNATIVES = 512
-"""Maximum parts of an `or`, and texts of a list: of some 700 that may come at one place the parser gives up."""
-
-MAX_TAGS = 2048
-"""Maximum tags of a part."""
+"""Maximum entries of a list of parts, tags or texts: of some 700 that may come at one place the parser gives up."""
 
 MAX_ENDS = 64
 """Maximum ends of a tag: each part within that goes up to its end is looked through for all of them."""
@@ -72,7 +69,7 @@ def tags_of(tags: Sequence[Tag], rules: Rules) -> tuple[Tagged, ...]:
     """Return tags. Raises InvalidArgument as `tagged`, and for too many or none."""
     if not tags:
         raise refused("structural_tag has no tags; allowed: at least one")
-    check_count("tags", tags, MAX_TAGS)
+    check_count("tags", tags)
     return tuple(tagged(one, rules) for one in tags)
 
 
@@ -92,11 +89,12 @@ def triggered(form: TriggeredTags | TokenTriggeredTags | Dispatch | TokenDispatc
         else:
             triggers = _texts("trigger_tokens", map(Token, form.trigger_tokens), rules)
         return Triggered(triggers, tags_of(form.tags, rules), form.at_least_one, form.stop_after_first, excludes)
+    check_count("rules", form.rules)
     if isinstance(form, Dispatch):
         tags = tags_of([Tag(text, content, "") for text, content in form.rules], rules)
     else:
         tags = tags_of([Tag(Token(token), content, "") for token, content in form.rules], rules)
-    begins = _texts("rules", dict.fromkeys(one.begin for one in tags), rules)
+    begins = tuple(dict.fromkeys(one.begin for one in tags))
     return Triggered(begins, tags, at_least_one=False, stop_after_first=not form.loop, excludes=excludes)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -28,7 +28,7 @@ class Tool(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     cache_control: Any = None
     eager_input_streaming: bool | None = None
     defer_loading: Literal[False] | None = None
-    allowed_callers: list[Literal["direct"]] | None = None
+    allowed_callers: Annotated[list[Literal["direct"]], msgspec.Meta(min_length=1)] | None = None
     strict: bool | None = None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from contextlib import AsyncExitStack
 from typing import Any, Literal
@@ -18,7 +17,7 @@ from headrace_gateway.http.failures import invalid
 from headrace_gateway.http.generation import Generations, Text
 from headrace_gateway.http.openai import fields, formats
 from headrace_gateway.http.openai.answering import concurrently, finish_of, relay, usage_of
-from headrace_gateway.http.openai.echo import Echo, echo_of
+from headrace_gateway.http.openai.echo import Echo, check_entries, check_texts, echo_of
 from headrace_gateway.http.openai.token_texts import CompletionLogprobs, TokenTexts
 from headrace_gateway.http.templates import PLACE, Template, event_of
 
@@ -134,10 +133,13 @@ class Completions:
             client = self._generations.client
             texts = TokenTexts(client, firsts[0].request.model_name)
             learning = None if request.logprobs is None else texts
+            if request.echo and request.logprobs is not None:
+                check_entries(firsts, 1 + request.logprobs)
             echoes = [
                 await echo_of(client, queue, prompt, learning) if request.echo else Echo()
                 for queue, prompt in zip(firsts, prompts, strict=True)
             ]
+            check_texts(firsts, echoes)
             completing = _Completing(exchange, request, firsts, texts, echoes)
             await (completing.stream() if request.stream else completing.whole())
 
@@ -147,13 +149,8 @@ class Completions:
         """Validate several prompts before the first one starts. Raises Failure: it names the first that is wrong."""
         if len(prompts) == 1:  # Its start validates it.
             return
-        validating = (
-            self._generations.validate(request.model, prompt, config, request.names(index))
-            for index, prompt in enumerate(prompts)
-        )
-        for outcome in await asyncio.gather(*validating, return_exceptions=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
+        for index, prompt in enumerate(prompts):
+            await self._generations.validate(request.model, prompt, config, request.names(index))
 
 
 def _check_count(prompts: int) -> None:

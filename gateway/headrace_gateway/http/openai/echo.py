@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import codecs
+from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
 from headrace import AsyncClient, AsyncResultQueue
 from headrace.types import PromptLogprobs
+from headrace_proto.pure.limits import MAX_REQUEST_BYTES
 
-from headrace_gateway.http.failures import Failure
+from headrace_gateway.http.failures import Failure, invalid
 from headrace_gateway.http.openai.token_texts import LEAST, CompletionLogprobs, TokenTexts
 
 _WAIT = 30.0
 """Seconds of one wait for the first token of an answer, by when its prompt is computed."""
+
+
+MAX_ENTRIES = 500_000
+"""Maximum log-probabilities of the prompts in one answer: each is some 30 bytes of it."""
+
+_PORTION = 64
+"""Tokens after which other tasks have a turn."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +44,31 @@ class Echo:
         if self.logprobs is not None:
             found.extend(self.logprobs)
         return found
+
+
+def check_entries(firsts: Sequence[AsyncResultQueue], each: int) -> None:
+    """Refuse log-probabilities of prompts that are too many: every choice has those of its prompt.
+
+    Args:
+        firsts: a sequence of each request.
+        each: how many a token has.
+
+    Raises:
+        Failure: it names the number, and the limit.
+    """
+    entries = each * sum(queue.request.prompt_token_count * len(queue.choices) for queue in firsts)
+    if entries > MAX_ENTRIES:
+        text = f"= true with logprobs gives {entries} log-probabilities of prompts; allowed: at most {MAX_ENTRIES}"
+        raise invalid("echo", f"{text} (tokens of the prompts, times n, times logprobs + 1)")
+
+
+def check_texts(firsts: Sequence[AsyncResultQueue], echoes: Sequence[Echo]) -> None:
+    """Refuse prompts whose texts are too long for an answer. Raises Failure: it names the size, and the limit."""
+    pairs = zip(firsts, echoes, strict=True)
+    size = sum(len(echo.text.encode()) * len(queue.choices) for queue, echo in pairs)
+    if size > MAX_REQUEST_BYTES:
+        text = f"= true gives {size} bytes of prompts; allowed: at most {MAX_REQUEST_BYTES}"
+        raise invalid("echo", f"{text} (the prompts, times n)")
 
 
 async def echo_of(
@@ -63,7 +98,10 @@ async def echo_of(
     while len(found.tokens) < len(ids):
         part = await _some(client, queue, len(found.tokens))
         await texts.learn_ids({*part.ids, *(one for top in part.log_probs_list for one, _ in top)})
-        for token_id, logprob, top in zip(part.ids, part.token_logprobs_list, part.log_probs_list, strict=True):
+        rows = zip(part.ids, part.token_logprobs_list, part.log_probs_list, strict=True)
+        for number, (token_id, logprob, top) in enumerate(rows):
+            if number % _PORTION == 0:
+                await asyncio.sleep(0)
             offset = offsets.next(texts.piece(token_id))
             found.add(texts.name(token_id), max(logprob, LEAST), texts.named(top), offset)
     return Echo(text, found)

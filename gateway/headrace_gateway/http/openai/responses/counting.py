@@ -35,6 +35,8 @@ class Counting:
     async def __call__(self, exchange: Exchange) -> None:
         """Answer with their number."""
         request = await exchange.read(CountRequest, HARMLESS, REFUSED)
+        if request.text is not None and request.text.format is not None:
+            request.text.format.config()  # It counts for nothing, and may be wrong.
         prompt = request.prompt(self._before(request.previous_response_id))
         async with exchange.attended():
             try:
