@@ -23,7 +23,7 @@ class ResponseFormat:
     """Guided decoding: the output must match.
 
     Attributes:
-        text: the schema, expression or grammar, or JSON for STRUCTURAL_TAG (`guided.tags`) and CALLS
+        text: the schema, expression or grammar, or JSON for STRUCTURAL_TAG (`guided.tags.forms`) and CALLS
             (`guided.calls.wanted`); empty for the other kinds.
         choices: the strings of CHOICE.
         ebnf: GRAMMAR is in EBNF rather than Lark.

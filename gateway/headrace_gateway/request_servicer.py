@@ -68,6 +68,8 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
         If none does, another gateway may be starting it right now: then both choose the engine by the key.
         """
         self._calls.refuse_if_draining()
+        if request.validate_only:
+            return await self._validate(request, Forward(context))
         forward, prompt = Forward(context, asking=PROMPT_KEYS), pieces(request)
 
         async def begin(engine: Engine) -> Any:
@@ -79,6 +81,15 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
 
         with forward.starting(request):
             return await self._place(request, forward, begin, prompt)
+
+    async def _validate(self, request: Any, forward: Forward) -> Any:
+        """Have an engine that could start a request validate it."""
+
+        async def ask(engine: Engine) -> Any:
+            return await forward.ask(engine, engine.requests.StartRequest, request, START_SECONDS)
+
+        names, adapter = names_of(request.config), request.config.lora_name
+        return await self._router.place(request.model_name, ask, processors=names, adapter=adapter, counted=False)
 
     async def _place(self, request: Any, forward: Forward, begin: Begin, prompt: Any) -> Any:
         """Start a request at the engine that knows its key, else at one that the router chooses."""

@@ -101,6 +101,7 @@ class AsyncRequestCalls(AsyncModelCalls):
     starts it, soon after.
     """
 
+    validate_request = awaited(StartCalls.validate_request)
     start_request = awaited_as(StartCalls.start_request, tuple[str, AsyncResultQueue])
     open_queue = awaited_as(StartCalls.open_queue, AsyncResultQueue)
     embed = awaited(RequestCalls.embed)

@@ -75,6 +75,37 @@ class StartCalls(RequestCalls):
         )
         return self._start(request, timeout, generated_id=request_id is None)
 
+    def validate_request(
+        self,
+        model: str,
+        prompt: Prompt | None = None,
+        *,
+        text: str | None = None,
+        ids: Sequence[int] | None = None,
+        messages: ChatMessages | None = None,
+        timeout: float | None = None,
+        **fields: Unpack[StartFields],
+    ) -> None:
+        """Validate a request as `start_request` would, and start nothing.
+
+        What depends on the load is not looked at: the queue, budgets, limits of owners, the `deadline`. Arguments are
+        those of `start_request`.
+
+        Raises:
+            TypeError: unknown keyword, or not exactly one prompt.
+            InvalidRequestError: a field, the prompt, the template or the response format is invalid.
+            NotFoundError: no such model or adapter.
+            StateError: the model is not running.
+            UnavailableError: no server could serve the call in time.
+        """
+        request = calls.start_request(
+            model, prompt, text=text, ids=ids, messages=messages, request_id=None, fields=fields
+        )
+        request.ClearField("request_id")
+        request.validate_only = True
+        method = f"{REQUESTS}/StartRequest"
+        return self._quick_call(method, request, wire.StartRequestResponse, lambda _: None, timeout)
+
     def _start(
         self, request: wire.StartRequestRequest, timeout: float | None, *, generated_id: bool
     ) -> tuple[str, ResultQueue]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
 from typing import Any
+
+from headrace_proto.pure.strict_json import BadJson, NotJson, read_json
 
 from headrace._base.foreign_names import our_name
 from headrace._values.refusals import unknown_name
@@ -18,7 +19,7 @@ def read_options(options: Sequence[str], known: Collection[str]) -> dict[str, An
         known: names of the fields that exist.
 
     Raises:
-        ValueError: an option has no "=", or a field is given twice.
+        ValueError: an option has no "=", or a field, or a key within JSON, is given twice; a number is none.
         TypeError: a field does not exist; similar names are listed.
     """
     fields: dict[str, Any] = {}
@@ -30,15 +31,17 @@ def read_options(options: Sequence[str], known: Collection[str]) -> dict[str, An
             raise unknown_name(f'option "{option}": unknown field "{name}"', name, sorted(known))
         if name in fields:
             raise ValueError(f'option "{option}": {name} is given twice')
-        fields[name] = _value(value)
+        fields[name] = _value(option, value)
     return fields
 
 
-def _value(text: str) -> Any:
+def _value(option: str, text: str) -> Any:
     try:
-        return json.loads(text)
-    except ValueError:
+        return read_json(text)
+    except NotJson:
         return text
+    except BadJson as error:
+        raise ValueError(f'option "{option}" {error}') from None
 
 
 def advice_for_flag(flag: str, known: Collection[str]) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
+
+from headrace_proto.pure.strict_json import BadJson, read_json
 
 from headrace._values.refusals import invalid, unknown_key
 from headrace.compat.counterparts import not_supported
@@ -84,9 +85,9 @@ class ChatTemplateConfig:
         if not text.lstrip().startswith("{"):
             text = Path(file_or_string).read_text(encoding="utf-8")
         try:
-            values = json.loads(text)
-        except ValueError as error:
-            raise InvalidRequestError(f"file_or_string is no JSON: {error}") from error
+            values = read_json(text)
+        except BadJson as error:
+            raise InvalidRequestError(f"file_or_string {error}") from error
         if not isinstance(values, dict):
             raise invalid("file_or_string", values, "one JSON object")
         known = [each.name for each in fields(cls)]

@@ -131,6 +131,10 @@ class Engine(ModelCalls):
         """Accept a request or raise the reason for refusing it. Idempotent by (owner, request_id, handover)."""
         return await self._admission.start(request)
 
+    async def validate_request(self, request: StartRequest) -> None:
+        """Raise the reason for refusing a request that lies in the request itself or in its model."""
+        await self._admission.validate(request)
+
     async def stop_request(self, handle: str, owner: str) -> tuple[SequenceView, ...]:
         """End a request with STOPPED, unless it has ended already."""
         request = self._registry.find(handle, owner)

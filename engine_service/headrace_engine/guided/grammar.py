@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from headrace_proto.pure.limits import MAX_PARTS_BYTES
 from llguidance import LLMatcher
 
 from headrace_engine.guided.calls.answer import grammar_of_calls
@@ -15,14 +16,11 @@ from headrace_engine.guided.ebnf import lark_of_ebnf
 from headrace_engine.guided.library import LibraryFailed, call_library
 from headrace_engine.guided.refusal import explain, refused
 from headrace_engine.guided.schema import read_schema
-from headrace_engine.guided.tag_grammar import grammar_of_tags
+from headrace_engine.guided.tags.grammar import grammar_of_tags
 from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 
 MAX_BYTES = 64 << 10
 """Maximum size of a schema, an expression, a grammar, or all choices together, in bytes."""
-
-MAX_PARTS_BYTES = 256 << 10
-"""Maximum size of the tools that calls are held to, or of a structural tag, in bytes: they have many schemas."""
 
 _LARK_START = re.compile(r"^\??start\s*:(?!:)", re.MULTILINE)
 

@@ -30,7 +30,7 @@ _EXPLANATIONS = (
     (r".*schema too large.*", f"it is too large: {_SMALLER}"),
     (
         r".*(Too many items|Current row has).*",
-        f"it is too ambiguous: {_ONE_WAY}",
+        f"it is too ambiguous, or has too many alternatives or repetitions at one place: {_SMALLER}; {_ONE_WAY}",
     ),
     (r".*takes too long to match.*", f"it takes too long to match: {_SMALLER}, and {_ONE_WAY}"),
     (r"Unable to determine if regex is empty.*", f"patterns that apply together take too much to match: {_SMALLER}"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from headrace_proto.pure.strict_json import BadJson, read_json
+
 from headrace_engine.guided.refusal import refused
 from headrace_engine.guided.schema_ends import Satisfiability
 from headrace_engine.guided.schema_walk import depth_of, schemas_of
@@ -58,9 +60,9 @@ def read_schema(text: str) -> tuple[str, list[str]]:
 
 def _parsed(text: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise refused(f"json_schema is not JSON: {error}") from None
+        return read_json(text)
+    except BadJson as error:
+        raise refused(f"json_schema {error}") from None
 
 
 def _check_kind(schema: Any) -> None:

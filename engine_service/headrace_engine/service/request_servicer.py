@@ -38,7 +38,10 @@ class RequestServicer(RequestServiceServicer):
         self._engine = engine
 
     async def StartRequest(self, request: wire.StartRequestRequest, context: Any) -> wire.StartRequestResponse:
-        """Validate and accept a request."""
+        """Validate and accept a request; with `validate_only`, validate it alone."""
+        if request.validate_only:
+            await self._engine.validate_request(await by_size(self._engine.pools, start_request, request))
+            return wire.StartRequestResponse()
         with self._engine.arriving(request.owner, request.request_id):
             accepted = await self._engine.start_request(await by_size(self._engine.pools, start_request, request))
         keys = self._engine.prompt_keys(accepted.handle, request.owner) if wants_prompt_keys() else []

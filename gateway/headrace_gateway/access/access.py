@@ -108,7 +108,7 @@ class Access:
             CallError: NOT_ALLOWED, or RATE_LIMITED with RetryInfo.
         """
         if caller.key is not None:
-            self._check_key(caller.key, method, _model_of(request))
+            self._check_key(caller.key, method, request)
         caller.sign(request)
 
     @contextmanager
@@ -150,8 +150,8 @@ class Access:
             try:
                 yield
             finally:
-                if key.requests_per_minute is not None:
-                    self._rates.charge(key.owner, key.requests_per_minute, -left.unchecked)
+                if key.requests_per_minute is not None:  # Where none came to start, the call itself counts as one.
+                    self._rates.charge(key.owner, key.requests_per_minute, -min(left.unchecked, count - 1))
 
     def standings(self) -> list[Standing]:
         """Return what each owner of a key uses, and its limits."""
@@ -166,7 +166,8 @@ class Access:
         if key is not None and key.tokens_per_minute is not None:
             self._tokens.charge(owner, key.tokens_per_minute, tokens)
 
-    def _check_key(self, key: ApiKey, method: str, model_name: str) -> None:
+    def _check_key(self, key: ApiKey, method: str, request: Any) -> None:
+        model_name = _model_of(request)
         if method in ADMIN and not key.admin:
             raise refusals.forbidden(f'API key "{key.name}" may not call {method}: it is not an admin key')
         if model_name and not key.allows(model_name):
@@ -174,7 +175,7 @@ class Access:
             raise refusals.forbidden(
                 f'API key "{key.name}" may not use model "{status.shorten(model_name)}"; it may use: {allowed}'
             )
-        if method in STARTS and not several.checked():
+        if method in STARTS and not several.checked(starts=not getattr(request, "validate_only", False)):
             self._check_rates(key)
 
     def _check_rates(self, key: ApiKey, count: int = 1) -> None:

@@ -43,11 +43,17 @@ def starting(expected: Counter[str], owner: str, count: int) -> Iterator[Left]:
             del expected[owner]
 
 
-def checked() -> bool:
-    """Note that a request comes. Return whether it is one of several that were counted before."""
+def checked(*, starts: bool) -> bool:
+    """Note that a request comes. Return whether it is one of several that were counted before.
+
+    Args:
+        starts: it is to start, and not only to be validated.
+    """
     left = _left.get()
     if left is None or not left.unchecked:
         return False
+    if not starts:
+        return True
     started()  # An earlier one that no engine was asked for.
     left.unchecked -= 1
     left.entering = True

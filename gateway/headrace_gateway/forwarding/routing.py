@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import nullcontext
 from typing import TypeVar
 
 import grpc
@@ -95,6 +96,8 @@ class Router:
         processors: Sequence[str] = (),
         prompt: Sequence[bytes] = (),
         adapter: str = "",
+        *,
+        counted: bool = True,
     ) -> T:
         """Start a request on the least loaded engine that runs the model; among equals, round robin.
 
@@ -113,6 +116,7 @@ class Router:
             prompt: digests of the prompt's beginnings.
             adapter: name of the request's adapter; "": none. Without a key, engines that have refused it lately are
                 tried last.
+            counted: it adds to the engine's load.
 
         Raises:
             CallError: the engine's failure; a load-related refusal if all refused; or why there is no engine.
@@ -124,7 +128,7 @@ class Router:
             tried.add(engine)
             engine.breaker.trying()
             try:
-                with engine.load.placing():
+                with engine.load.placing() if counted else nullcontext():
                     answer = await begin(engine)
                 engine.breaker.succeeded()
                 engine.lacked.forget(model_name, adapter)

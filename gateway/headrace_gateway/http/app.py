@@ -26,6 +26,8 @@ from headrace_gateway.http.openai.chat_request import ChatRequest
 from headrace_gateway.http.openai.errors import ErrorAnswer, OpenAiErrors
 from headrace_gateway.http.openai.responses import events as response_events
 from headrace_gateway.http.openai.responses.answer import Response
+from headrace_gateway.http.openai.responses.counting import Counting, InputTokens
+from headrace_gateway.http.openai.responses.request import CountRequest as ResponseCountRequest
 from headrace_gateway.http.openai.responses.request import ResponseRequest
 from headrace_gateway.http.openai.responses.routes import Deleted, Responses
 from headrace_gateway.http.openapi import OpenApi, Operation
@@ -72,6 +74,14 @@ _OPENAI = (
         ErrorAnswer,
     ),
     Operation("/v1/responses/{name}", "delete", "Forget a stored response.", Deleted, error=ErrorAnswer),
+    Operation(
+        "/v1/responses/input_tokens",
+        "post",
+        "Count the tokens of the input of a response.",
+        InputTokens,
+        ResponseCountRequest,
+        error=ErrorAnswer,
+    ),
     Operation("/v1/responses/{name}/cancel", "post", "End a response.", Response, error=ErrorAnswer),
     Operation("/v1/models", "get", "List the models that run.", models.ModelList, error=ErrorAnswer),
     Operation("/v1/models/{name}", "get", "Describe a model.", models.Model, error=ErrorAnswer),
@@ -119,6 +129,7 @@ def application(clients: Clients, generations: Generations, calls: LiveCalls, ac
     responses = Responses(generations)
     handlers: dict[str, Handler] = {
         "/v1/responses": responses.create,
+        "/v1/responses/input_tokens": Counting(generations, responses.before),
         "/v1/responses/{name}/cancel": responses.cancel,
         "get /v1/responses/{name}": responses.retrieve,
         "delete /v1/responses/{name}": responses.delete,

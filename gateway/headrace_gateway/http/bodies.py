@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from http import HTTPStatus
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from headrace_proto.pure.daemon_thread import in_daemon
 from headrace_proto.pure.limits import MAX_REQUEST_BYTES
+from headrace_proto.pure.strict_json import BadJson, NestedTooDeep, read_json
 from headrace_proto.server.intake import READ_SECONDS, Intake, NoMessage
 from starlette.requests import ClientDisconnect, Request
 
@@ -120,44 +120,19 @@ async def _whole(request: Request) -> AsyncIterator[bytes]:
 
 def _parsed(body: bytes) -> dict[str, Any]:
     try:
-        value = json.loads(
-            body.decode(), object_pairs_hook=_unique, parse_float=_finite, parse_int=_integer, parse_constant=_refuse
-        )
-    except RecursionError:
+        value = read_json(body.decode())
+    except UnicodeDecodeError as error:
+        raise _not_json(f"is not JSON: {error}") from None
+    except NestedTooDeep:
         raise _too_deep() from None
-    except ValueError as error:
+    except BadJson as error:
+        if error.path:
+            raise invalid(error.path, "is given twice in one object", "invalid_json") from None
         raise _not_json(str(error)) from None
     if not isinstance(value, dict):
-        raise _not_json("it is no object")
+        raise _not_json("is no object of JSON")
     _check_parts(value)
-    if b"\\ud" in body.lower():
-        _check_characters(body)
     return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        seen: set[str] = set()
-        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise invalid(twice[:_SHOWN], "is given twice in one object", "invalid_json")
-    return found
-
-
-def _finite(text: str) -> float:
-    if not math.isfinite(value := float(text)):
-        raise _not_json(f"the number {text[:_SHOWN]} is out of range")
-    return value
-
-
-def _integer(text: str) -> int:
-    if len(text) > _SHOWN:
-        raise _not_json(f"the number {text[:_SHOWN]}… is out of range")
-    return int(text)
-
-
-def _refuse(text: str) -> NoReturn:
-    raise _not_json(f"{text} is no number of JSON")
 
 
 def _check_parts(value: dict[str, Any]) -> None:
@@ -175,24 +150,16 @@ def _check_parts(value: dict[str, Any]) -> None:
         level = inner
         count += len(inner)
         if count > MAX_COUNT:
-            raise _not_json(f"it has more than {MAX_COUNT} lists and objects")
+            raise _not_json(f"has more than {MAX_COUNT} lists and objects")
     raise _too_deep()
 
 
-def _check_characters(body: bytes) -> None:
-    """Refuse halves of surrogate pairs, which are no characters and cannot be encoded."""
-    try:
-        msgspec.json.decode(body)
-    except msgspec.DecodeError as error:
-        raise _not_json(str(error)) from None
-
-
 def _too_deep() -> Failure:
-    return _not_json(f"more than {MAX_DEPTH} lists and objects are nested")
+    return _not_json(f"nests lists and objects more than {MAX_DEPTH} deep")
 
 
 def _not_json(problem: str) -> Failure:
-    return Failure(HTTPStatus.BAD_REQUEST, f"the body cannot be read as JSON: {problem}", "invalid_json")
+    return Failure(HTTPStatus.BAD_REQUEST, f"the body {problem}", "invalid_json")
 
 
 def without_effect(given: dict[str, Any], harmless: Mapping[str, Any], refused: Mapping[str, str]) -> dict[str, Any]:

@@ -119,14 +119,29 @@ class Generations:
             HeadraceError: it is refused.
             Failure: as `Adapters.find`.
         """
-        if config.get("lora_name") is None:
-            target = await self._clients.adapters.find(model)
-            model, config = target.model, {**config, "lora_name": target.adapter}
+        model, config = await self._target(model, config)
         return await self.client.start_request(model, **prompt, **config, **more)
+
+    async def validate(
+        self, model: str, prompt: Mapping[str, Any], config: Mapping[str, Any], names: Mapping[str, str]
+    ) -> None:
+        """Validate a request without starting it. Arguments as `started`. Raises Failure: it would be refused."""
+        try:
+            model, config = await self._target(model, config)
+            await self.client.validate_request(model, **prompt, **config)
+        except HeadraceError as error:
+            raise failure_of(error, names) from None
 
     async def model_of(self, name: str) -> str:
         """Return the model that a caller names, itself or by an adapter. Raises Failure as `Adapters.find`."""
         return (await self._clients.adapters.find(name)).model
+
+    async def _target(self, model: str, config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+        """Return the model that a name means, and a config with the adapter that it means."""
+        if config.get("lora_name") is not None:
+            return model, config
+        target = await self._clients.adapters.find(model)
+        return target.model, {**config, "lora_name": target.adapter}
 
     def hold(self) -> Callable[[], None]:
         """Keep the client of the current caller open, until what is returned is called."""

@@ -9,6 +9,9 @@ MAX_REQUEST_BYTES = 16 << 20
 MAX_ANSWER_BYTES = 64 << 20
 """Maximum bytes of a response: the ids, texts and bytes of a whole prompt."""
 
+MAX_PARTS_BYTES = 256 << 10
+"""Maximum bytes of the tools that calls are held to, or of a structural tag: they have many schemas."""
+
 DEFAULT_WINDOW = 4096
 """Tokens that a session may send beyond the acknowledged position, unless the attach says otherwise."""
 

@@ -1,6 +1,6 @@
 """Random messages to every call of an engine and a gateway: each has an answer or the right code.
 
-Most of those that start or compute something are right but for one field.
+Most of those that start or compute something, or are about a request, are right but for one field.
 """
 
 from __future__ import annotations
@@ -8,20 +8,21 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import grpc
 import pytest
 from google.protobuf.descriptor import MethodDescriptor
-from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from headrace import Client
 from headrace_proto.v1 import engine_service_pb2, model_service_pb2, request_service_pb2
-from headrace_proto.v1.generation_pb2 import GenerationConfig, Lease, ResponseFormat, TokenIds
+from headrace_proto.v1.request_service_pb2 import StartRequestResponse
+from headrace_proto.v1.session_pb2 import SessionResponse
 from support.clocks.waiting import LIMIT
 from support.contract.random_messages import RandomMessages
+from support.contract.right_messages import ASKING, STARTS, RightMessages
 from support.models.tiny_models import make_tiny_llama
 from support.servers.books import release_all
 from support.servers.growth import ROUNDS, Growth
@@ -33,37 +34,7 @@ METHODS: list[MethodDescriptor] = [
     for service in module.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 ]
-CONFIG = GenerationConfig(
-    temperature=0.8,
-    top_k=5,
-    top_p=0.9,
-    min_p=0.01,
-    seed=7,
-    max_new_tokens=3,
-    min_new_tokens=1,
-    n=2,
-    stop_words=["zz"],
-    bad_words=["q"],
-    repetition_penalty=1.1,
-    logprobs=True,
-    top_logprobs=2,
-    logit_bias={5: 1.5},
-    response_format=ResponseFormat(regex="[a-z ]{1,40}"),
-    lease=Lease(running=Duration(seconds=1), ended=Duration(seconds=1)),
-)
-PROMPT = TokenIds(ids=[3, 4, 5, 6])
-RIGHT: dict[str, Message] = {
-    "StartRequest": request_service_pb2.StartRequestRequest(model_name="tiny", token_ids=PROMPT, config=CONFIG),
-    "Generate": request_service_pb2.GenerateRequest(model_name="tiny", token_ids=PROMPT, config=CONFIG),
-    "Embed": request_service_pb2.EmbedRequest(
-        model_name="tiny", inputs=[request_service_pb2.EmbedInput(token_ids=PROMPT)]
-    ),
-    "Tokenize": engine_service_pb2.TokenizeRequest(model_name="tiny", text="Once upon"),
-    "Detokenize": engine_service_pb2.DetokenizeRequest(model_name="tiny", token_ids=[3, 4, 5]),
-}
-"""Messages that are answered, by the method that takes them: what they start is released by its lease."""
-
-CHOSEN = [*METHODS, *(method for method in METHODS if method.name in RIGHT for _ in range(3))]
+CHOSEN = [*METHODS, *(method for method in METHODS if method.name in {*STARTS, *ASKING} for _ in range(3))]
 """Methods, as often as they are called."""
 
 CODES = {
@@ -79,6 +50,12 @@ CODES = {
 }
 WAITING = {"SyncRequest", "GetRequest", *(method.name for method in METHODS if method.server_streaming)}
 """Calls that may wait for what never comes: they have a fifth of a second."""
+
+NEVER_UNKNOWN = {"ReleaseRequest", "Session"}
+"""Methods that take handles, and never fail for one: releases succeed, and a session says it of the handle alone."""
+
+OTHER = "other"
+"""Owner of some requests: an engine believes a peer on its machine."""
 
 AT_ONCE = 32
 MOST = 24 << 20
@@ -96,53 +73,105 @@ def servers(tmp_path: Path) -> Iterator[list[Server]]:
         yield [engine, gateway]
 
 
-async def outcome(channel: grpc.aio.Channel, method: MethodDescriptor, data: bytes) -> str:
-    """The code of a call with one message, once it has answered."""
+async def outcome(channel: grpc.aio.Channel, method: MethodDescriptor, *messages: bytes) -> tuple[str, bytes]:
+    """The code of a call, once it has answered, and the first answer. A session is asked until it answers a ping."""
     limit = 0.2 if method.name in WAITING else LIMIT
-    call = channel.unary_stream(f"/{method.containing_service.full_name}/{method.name}")(data, timeout=limit)
+    path, session = f"/{method.containing_service.full_name}/{method.name}", len(messages) > 1
+    if session:
+        call = channel.stream_stream(path)(_spoken(messages), timeout=limit)
+    else:
+        call = channel.unary_stream(path)(messages[0], timeout=limit)
     try:
-        async for _ in call:
+        async for answer in call:
+            if session and not SessionResponse.FromString(answer).HasField("pong"):
+                continue
             call.cancel()
-            return "OK"
+            return "OK", answer
     except grpc.aio.AioRpcError as error:
-        return error.code().name
-    return "OK"
+        return error.code().name, b""
+    return "OK", b""
+
+
+async def _spoken(messages: Sequence[bytes]) -> AsyncIterator[bytes]:
+    """The messages of a caller that then listens."""
+    for message in messages:
+        yield message
+    await asyncio.Event().wait()
+
+
+class Fuzz:
+    """Sends messages at random.
+
+    Args:
+        channels: to an engine, and to a gateway in front of it.
+
+    Attributes:
+        found: how often each method had each outcome.
+    """
+
+    def __init__(self, channels: list[grpc.aio.Channel], seed: int) -> None:
+        self._choose, self._channels = random.Random(seed), channels
+        self._right = RightMessages(self._choose)
+        texts = {
+            "model_name": ["tiny", "none"],
+            "engine_ids": ["e1"],
+            "handle": self._right.handles,
+            "owner": ["", OTHER],
+        }
+        self._served = RandomMessages(self._choose, texts)
+        self._other = RandomMessages(self._choose, {"model_name": ["none"], "path": ["/none"]})
+        self.found: Counter[tuple[str, str]] = Counter()
+
+    async def send(self, left: Iterator[int]) -> None:
+        """Send messages until there are none left."""
+        for _ in left:
+            method = self._choose.choice(CHOSEN)
+            channel = self._choose.choice(self._channels)
+            direct = channel is self._channels[0]
+            owner = OTHER if direct and self._choose.random() < 0.3 else ""
+            messages = self._messages(method, owner)
+            code, answer = await outcome(channel, method, *messages)
+            if code == "UNAVAILABLE" and not direct:
+                continue  # A gateway says so of an engine that has not answered its polls for some seconds.
+            self.found[method.name, code] += 1
+            self._look(method, messages, code, answer)
+
+    def _messages(self, method: MethodDescriptor, owner: str) -> list[bytes]:
+        right = self._right.message(method.name, owner)
+        if right is None or self._choose.random() < 0.3:
+            verbs = method.containing_service.name == "ModelService"  # None that takes the model away.
+            return [(self._other if verbs else self._served).data(method.input_type)]
+        if method.name == "Session":
+            return [self._changed(message, 0.5) for message in self._right.session()]
+        return [self._changed(right, 0.8)]
+
+    def _changed(self, right: Message, share: float) -> bytes:
+        """A message that is right, or right but for one field."""
+        return self._served.near(right) if self._choose.random() < share else right.SerializeToString()
+
+    def _look(self, method: MethodDescriptor, messages: list[bytes], code: str, answer: bytes) -> None:
+        try:
+            sent = GetMessageClass(method.input_type).FromString(messages[0])
+        except DecodeError:
+            late = {"DEADLINE_EXCEEDED"} if method.name in WAITING else set()
+            assert code in {"INVALID_ARGUMENT", *late}, (method.name, code, messages)
+            return
+        if answer and method.name == "StartRequest":
+            handle = StartRequestResponse.FromString(answer).request.handle
+            if handle:
+                self._right.started(handle, sent.owner)  # type: ignore[attr-defined]
 
 
 async def fuzz(servers: list[Server], count: int, seed: int) -> Counter[tuple[str, str]]:
     """Send messages; how often each method had each outcome."""
-    found: Counter[tuple[str, str]] = Counter()
-    choose = random.Random(seed)
-    texts = {"model_name": ["tiny", "none"], "engine_ids": ["e1"], "handle": ["e1/none"], "owner": [""]}
-    served, other = RandomMessages(choose, texts), RandomMessages(choose, {"model_name": ["none"], "path": ["/none"]})
-    left = iter(range(count))
-
-    async def send(channels: list[grpc.aio.Channel]) -> None:
-        for _ in left:
-            method = choose.choice(CHOSEN)
-            verbs = method.containing_service.name == "ModelService"  # None that takes the model away.
-            if method.name in RIGHT and choose.random() < 0.7:
-                data = served.near(RIGHT[method.name])
-            else:
-                data = (other if verbs else served).data(method.input_type)
-            channel = choose.choice(channels)
-            code = await outcome(channel, method, data)
-            if code == "UNAVAILABLE" and channel is not channels[0]:
-                continue  # A gateway says so of an engine that has not answered its polls for some seconds.
-            found[method.name, code] += 1
-            try:
-                GetMessageClass(method.input_type).FromString(data)
-            except DecodeError:
-                late = {"DEADLINE_EXCEEDED"} if method.name in WAITING else set()
-                assert code in {"INVALID_ARGUMENT", *late}, (method.name, code, data)
-
     channels = [grpc.aio.insecure_channel(server.address) for server in servers]
     try:
-        await asyncio.gather(*(send(channels) for _ in range(AT_ONCE)))
+        fuzzing, left = Fuzz(channels, seed), iter(range(count))
+        await asyncio.gather(*(fuzzing.send(left) for _ in range(AT_ONCE)))
     finally:
         for channel in channels:
             await channel.close()
-    return found
+    return fuzzing.found
 
 
 @pytest.mark.parametrize(
@@ -156,6 +185,8 @@ async def test_no_message_crashes_or_stays(servers: list[Server], count: int) ->
         growth.read()
     assert {code for _, code in found} <= CODES, found
     assert {method for method, _ in found} == {method.name for method in METHODS}
+    assert {(method, "OK") for method in ASKING} <= set(found)
+    assert {(method, "NOT_FOUND") for method in ASKING if method not in NEVER_UNKNOWN} <= set(found)
     for server in servers:
         server.check()
         assert [event for event in server.events if event.get("level") not in ("info", "debug", "warning")] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -72,6 +73,33 @@ def test_tokens_are_counted(messages: anthropic.resources.Messages, grpc: Client
     assert count.input_tokens == len(grpc.tokenize("tiny", messages=WHOLE).ids)
 
 
+SCHEMA: Any = {
+    "type": "object",
+    "properties": {"a": {"enum": [1, 2]}},
+    "required": ["a"],
+    "additionalProperties": False,
+}
+
+
+def test_a_schema_is_enforced(messages: anthropic.resources.Messages, grpc: Client) -> None:
+    config: Any = {"format": {"type": "json_schema", "schema": SCHEMA}}
+    asked: Any = {"model": "tiny", "messages": USER, "output_config": config}
+    answer = messages.create(max_tokens=40, extra_body={"seed": 6}, **asked)
+    (text,) = [block.text for block in answer.content if block.type == "text"]
+    assert json.loads(text)["a"] in (1, 2)
+    assert messages.count_tokens(**asked).input_tokens == len(grpc.tokenize("tiny", messages=USER).ids)
+
+
+def test_what_changes_nothing_is_taken(messages: anthropic.resources.Messages, grpc: Client) -> None:
+    more: Any = {"cache_control": {"type": "ephemeral"}, "speed": "standard", "service_tier": "auto"}
+    thinking: Any = {"type": "adaptive", "display": "summarized"}
+    asked: Any = {"model": "tiny", "messages": USER, "max_tokens": 9, "thinking": thinking, **more}
+    answer = messages.create(extra_body={"seed": 6}, **asked)
+    assert [block.text for block in answer.content if block.type == "text"] == [
+        over_grpc(grpc, USER, seed=6, max_new_tokens=9)
+    ]
+
+
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
@@ -82,6 +110,10 @@ def test_tokens_are_counted(messages: anthropic.resources.Messages, grpc: Client
         ({"tools": [{"name": "f", "input_schema": {"type": "object"}}]}, "tools"),
         ({"thinking": {"type": "deep"}}, "thinking"),
         ({"extra_body": {"colour": 1}}, "colour"),
+        ({"output_config": {"effort": "low"}}, "output_config.effort"),
+        ({"output_config": {"format": {"type": "json_schema", "schema": {"type": "no"}}}}, "output_config.format"),
+        ({"speed": "fast"}, "speed"),
+        ({"thinking": {"type": "adaptive", "display": "omitted"}}, "thinking.display"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "x"}}]}]},
             "messages[0].content[0]",

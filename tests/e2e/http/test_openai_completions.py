@@ -61,6 +61,61 @@ def test_logprobs_have_texts_and_offsets(client: openai.OpenAI, grpc: Client) ->
     assert len(found.tokens or []) == len(found.text_offset or []) == 10
 
 
+@pytest.mark.parametrize("prompt", ["The river", [71, 72, 73], ["The river", "The lamp"], [[3, 4], [5]]])
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_echo_is_the_prompt_before_the_text(client: openai.OpenAI, grpc: Client, prompt: Any, stream: bool) -> None:
+    config: Any = {"model": "tiny", "prompt": prompt, "seed": 5, "max_tokens": 5, "n": 2}
+    several = isinstance(prompt, list) and not isinstance(prompt[0], int)
+    prompts = [
+        one if isinstance(one, str) else grpc.detokenize("tiny", one, skip_special_tokens=False).text
+        for one in (prompt if several else [prompt])
+    ]
+    count = 2 * len(prompts)
+    plain = over_http(client, config, count, stream=stream)
+    echoed = over_http(client, {**config, "echo": True}, count, stream=stream)
+    assert echoed == [prompts[index // 2] + text for index, text in enumerate(plain)]
+
+
+@pytest.mark.parametrize("prompt", ["The river", [71, 72, 73], [9]])
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_echo_has_the_log_probabilities_of_its_prompt(
+    client: openai.OpenAI, grpc: Client, prompt: Any, stream: bool
+) -> None:
+    handle, queue = grpc.start_request("tiny", prompt, seed=5, max_new_tokens=4, prompt_logprobs=2, ignore_eos=True)
+    generated = sum(len(each.ids_from_generate) for each in queue)
+    expected = grpc.get_request(handle, prompt_logprobs_from=0).prompt_logprobs
+    grpc.release_request(handle)
+    asked: Any = {"model": "tiny", "prompt": prompt, "seed": 5, "max_tokens": 4, "echo": True, "logprobs": 2}
+    asked["extra_body"] = {"ignore_eos": True}
+    if stream:
+        with client.completions.create(**asked, stream=True) as chunks:
+            choices = [chunk.choices[0] for chunk in chunks]
+    else:
+        choices = list(client.completions.create(**asked).choices)
+    text = "".join(choice.text for choice in choices)
+    parts = [choice.logprobs for choice in choices if choice.logprobs is not None]
+    tokens, chances = ([one for part in parts for one in getattr(part, name)] for name in ("tokens", "token_logprobs"))
+    offsets = [one for part in parts for one in part.text_offset or []]
+    length = len(tokens) - generated
+    assert length == len(grpc.tokenize("tiny", prompt).ids if isinstance(prompt, str) else prompt)
+    assert chances[0] is None
+    assert chances[1:length] == pytest.approx([] if expected is None else expected.token_logprobs_list)
+    assert all(text[offset:].startswith(token) for token, offset in zip(tokens[:length], offsets, strict=False))
+    assert offsets == sorted(offsets)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"prompt": [[3] * 400] * 32, "logprobs": 20, "n": 2}, "gives 537600 log-probabilities"),
+    ],
+)
+def test_an_echo_has_a_limit(client: openai.OpenAI, grpc: Client, fields: Any, words: str) -> None:
+    with pytest.raises(openai.BadRequestError, match=words):
+        client.completions.create(model="tiny", max_tokens=1, echo=True, **fields)
+    wait_until(lambda: not grpc.list_requests(), "what began is not released")
+
+
 def test_the_best_of_several_is_that_of_grpc(client: openai.OpenAI, grpc: Client) -> None:
     answer = client.completions.create(model="tiny", prompt="The river", seed=5, max_tokens=10, best_of=4)
     assert [choice.text for choice in answer.choices] == over_grpc(
@@ -90,7 +145,6 @@ def test_beams_are_those_of_grpc(client: openai.OpenAI, grpc: Client, fields: An
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
-        ({"echo": True}, "echo"),
         ({"suffix": "x"}, "suffix"),
         ({"prompt": []}, "prompt"),
         ({"prompt": ["a"] * 65}, "prompt"),
@@ -123,12 +177,12 @@ def test_a_wrong_field_is_named(client: openai.OpenAI, fields: Any, field: str) 
 def test_one_wrong_prompt_refuses_all(
     client: openai.OpenAI, grpc: Client, gate: Gate, prompts: Any, field: str, code: str, stream: bool
 ) -> None:
-    """Before any event, while the others could not have taken a step; and nothing goes on of those that began."""
+    """Before any event, and before any of them begins."""
     gate.shut()
     with pytest.raises(openai.BadRequestError) as caught:
         client.completions.create(model="tiny", prompt=prompts, max_tokens=20, stream=stream)
     assert (caught.value.param, caught.value.code) == (field, code)
     body: Any = caught.value.body
     assert body["message"].startswith(f"{field} ")
+    assert not grpc.list_requests()
     gate.open()
-    wait_until(lambda: not grpc.list_requests(), "what began is not released")

@@ -175,6 +175,8 @@ def test_a_conversation_goes_on(client: openai.OpenAI, grpc: Client, text: str) 
         ),
         ({"reasoning": {"effort": "low"}}, "reasoning", openai.BadRequestError),
         ({"truncation": "auto"}, "truncation", openai.BadRequestError),
+        ({"text": {"verbosity": "low"}}, "text.verbosity", openai.BadRequestError),
+        ({"prompt_cache_options": {"prewarm": True}}, "prompt_cache_options.prewarm", openai.BadRequestError),
         ({"background": True, "store": False}, "store", openai.BadRequestError),
         ({"previous_response_id": "resp_nothing"}, "previous_response_id", openai.NotFoundError),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0]", openai.BadRequestError),
@@ -192,6 +194,24 @@ def test_tools_that_cannot_be_parted_are_refused_at_once(client: openai.OpenAI, 
     tool: Any = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": False}
     with pytest.raises(openai.BadRequestError, match="in no form that is known"):
         client.responses.create(model="tiny", input="hi", tools=[tool], background=background, store=True)
+
+
+def test_the_tokens_of_an_input_are_counted(client: openai.OpenAI, grpc: Client) -> None:
+    count = client.responses.input_tokens.count(model="tiny", input=INPUT, instructions="Be brief.")
+    messages: Any = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": INPUT}]
+    assert count.input_tokens == len(grpc.tokenize("tiny", messages=messages).ids)
+    first = created(client, store=True)
+    more = client.responses.input_tokens.count(model="tiny", input="And?", previous_response_id=first.id)
+    messages = [
+        {"role": "user", "content": INPUT},
+        {"role": "assistant", "content": first.output_text},
+        {"role": "user", "content": "And?"},
+    ]
+    assert more.input_tokens == len(grpc.tokenize("tiny", messages=messages).ids)
+    client.responses.delete(first.id)
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.responses.input_tokens.count(model="tiny", input="a", truncation="auto")
+    assert caught.value.param == "truncation"
 
 
 def test_unknown_responses_and_queries_are_told(client: openai.OpenAI, gateway: HttpGateway) -> None:

@@ -99,6 +99,9 @@ class RandomMessages:
 
 
 def _parts(message: Message) -> list[Message]:
-    """Return the messages within a message, without lists and maps."""
-    fields = message.ListFields()
-    return [value for field, value in fields if field.message_type is not None and not field.is_repeated]
+    """Return the messages within a message, also those of lists, without maps."""
+    found: list[Message] = []
+    for field, value in message.ListFields():
+        if field.message_type is not None and not field.message_type.GetOptions().map_entry:
+            found += value if field.is_repeated else [value]
+    return found

@@ -157,6 +157,9 @@ class ScriptedEngine:
         self._called("start_request", request)
         return _accepted(request)
 
+    async def validate_request(self, request: StartRequest) -> None:
+        self._called("validate_request", request)
+
     async def stop_request(self, handle: str, owner: str) -> tuple[SequenceView, ...]:
         self._called("stop_request", handle, owner)
         return (_sequence(),)

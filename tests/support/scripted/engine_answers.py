@@ -217,6 +217,8 @@ class RequestAnswers(Known):
 
     async def StartRequest(self, request: Any, context: Any) -> Any:
         await self._check_takes(request.model_name, context)
+        if request.validate_only:
+            return wire.StartRequestResponse()
         for held in (*self.requests.values(), *self.released.values()):
             if request.request_id and held.request_id == request.request_id and held.handover == request.handover:
                 return wire.StartRequestResponse(request=held.accepted())

@@ -122,6 +122,18 @@ class TestJson:
     def test_bc143_what_is_no_schema_is_refused(self, walker: Walker, text: str) -> None:
         refusal(walker, ResponseFormat(ResponseFormatKind.JSON_SCHEMA, text))
 
+    @pytest.mark.parametrize(
+        ("text", "why"),
+        [
+            ('{"type": "object", "type": "array"}', "json_schema gives type twice"),
+            ('{"properties": {"a": {"enum": [1], "enum": [2]}}}', "json_schema gives properties.a.enum twice"),
+            ('{"minimum": NaN}', "json_schema has NaN, which is no number of JSON"),
+            ('{"maximum": 1e999}', "json_schema has the number 1e999, which is out of range"),
+        ],
+    )
+    def test_what_a_schema_would_lose_is_refused_with_its_path(self, walker: Walker, text: str, why: str) -> None:
+        assert why in refusal(walker, ResponseFormat(ResponseFormatKind.JSON_SCHEMA, text))
+
     def test_bc146_a_schema_that_is_too_deep_is_refused(self, walker: Walker) -> None:
         refusal(walker, ResponseFormat(ResponseFormatKind.JSON_SCHEMA, '{"items":' * 2000 + "{}" + "}" * 2000))
 

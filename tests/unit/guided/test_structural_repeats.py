@@ -156,7 +156,6 @@ def test_special_tokens_can_be_excluded(wanted: Any, text: str, accepted: bool) 
         (triggered(["A"], TAGS, excludes=[""]), 'excludes has ""'),
         (form("any_text", max_tokens=5), r"`int` - at `\$.format.max_tokens`"),
         (form("any_text", max_chars=5), r"`int` - at `\$.format.max_chars`"),
-        (form("json_schema", json_schema=SMALL, style="qwen_xml"), "'qwen_xml' - at"),
         (form("json_schema", json_schema=SMALL, any_order=True), "any_order = true"),
         (form("grammar", grammar="start: 'a'"), "grammar is not EBNF"),
         (form("grammar", grammar="root ::= other"), "other"),

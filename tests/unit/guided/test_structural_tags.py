@@ -255,11 +255,11 @@ def test_drawn_texts_satisfy_their_schemas() -> None:
         (older(["<f"]), "has no tags"),
         (older([""], ("<f>", PAIR, "")), "empty trigger"),
         (older(["<f"], ("<f>", {"not": {}}, "")), "not: list what is allowed"),
-        (older(["<f"], ("<f>", "{", "")), "structural_tag is none"),
+        (older(["<f"], ("<f>", "{", "")), r"structural_tag.structures\[0\].schema is not JSON"),
         (older(["<f"], ("<f>", 5, "")), r"structures\[0\].schema"),
         ({**older(["<f"], ("<f>", PAIR, "")), "more": 1}, "unknown field `more`"),
         ({**older(["<f"], ("<f>", PAIR, "")), "format": {"type": "any_text"}}, "unknown field"),
-        ({"format": {"type": "token"}}, "Invalid value 'token'"),
+        ({"format": {"type": "exclude_token"}}, "Invalid value 'exclude_token'"),
         (triggered(["A"], [{**TAGS[0], "excludes": []}, TAGS[1]]), "unknown field `excludes`"),
         (tag("<", "a", []), "a tag without end"),
         (tag("<", "a", ["", "b"]), "an empty end among others"),
@@ -274,13 +274,31 @@ def test_drawn_texts_satisfy_their_schemas() -> None:
         (form("regex", pattern="[a-"), "cannot be compiled"),
         (older(["a<|end|>"], ("a<|end|>", PAIR, "")), "special token after text"),
         (older(["a", "<|end|>b"], ("a", PAIR, "."), ("<|end|>b", PAIR, ".")), "exclude each other"),
-        ({"format": "[" * 5000}, "structural_tag is none"),
+        ({"format": "[" * 5000}, "structural_tag.format is nested too deep"),
         ({"format": {"type": "const_string", "value": "a" * (257 << 10)}}, "allowed: at most 262144"),
     ],
 )
 def test_what_is_no_structural_tag_is_refused_by_name(wanted: Any, words: str) -> None:
     with pytest.raises(InvalidArgument, match=words):
         guide(Letters(["<|end|>"]), wanted)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"format": {"type": "any_text"}, "format": {"type": "any_text"}}', "structural_tag gives format twice"),
+        ('{"format": {"type": "any_text", "type": "regex"}}', r"structural_tag gives format\.type twice"),
+        (json.dumps({"format": '{"type": "any_text", "type": "regex"}'}), r"structural_tag\.format gives type twice"),
+        (
+            json.dumps(older(["<"], ("<", "{}", ">"), ("<<", '{"a": {"type": 1, "type": 2}}', ">"))),
+            r"structural_tag\.structures\[1\]\.schema gives a\.type twice",
+        ),
+    ],
+)
+def test_a_key_that_is_given_twice_is_refused_with_its_path(text: str, words: str) -> None:
+    letters = Letters([])
+    with pytest.raises(InvalidArgument, match=words):
+        check(Vocabulary(letters, len(letters.pieces)), ResponseFormat(ResponseFormatKind.STRUCTURAL_TAG, text))
 
 
 def deep(depth: int, **more: bool) -> dict[str, Any]:

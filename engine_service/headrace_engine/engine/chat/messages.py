@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from headrace_proto.pure.strict_json import BadJson, NestedTooDeep, read_json
 
 from headrace_engine.chat_types import Chat, ChatMessage, ToolCall
 from headrace_engine.engine.chat.variants import Arguments, Parts
@@ -88,24 +90,27 @@ def _extra(message: ChatMessage, shown: Mapping[str, Any], path: str) -> dict[st
 
 def _tool_call(call: ToolCall, path: str) -> dict[str, Any]:
     text = call.arguments_json or "{}"
-    arguments = Arguments(_object(text, f"{path}.arguments_json"), text)
+    # A model wrote it, perhaps with a key twice, and the chat can go on nevertheless.
+    arguments = Arguments(_object(text, f"{path}.arguments_json", json.loads), text)
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
 
 
-def _object(text: str, field: str) -> dict[str, Any]:
-    value = _json(text, field)
+def _object(text: str, field: str, read: Callable[[str], Any] = read_json) -> dict[str, Any]:
+    value = _json(text, field, read)
     if not isinstance(value, dict):
         raise InvalidArgument.field(field, "is not a JSON object")
     return value
 
 
-def _json(text: str, field: str) -> Any:
+def _json(text: str, field: str, read: Callable[[str], Any] = read_json) -> Any:
     try:
-        value = json.loads(text)
+        value = read(text)
+    except (NestedTooDeep, RecursionError) as error:
+        raise _too_deep(field) from error
+    except BadJson as error:
+        raise InvalidArgument.field(field, str(error)) from error
     except ValueError as error:
         raise InvalidArgument.field(field, f"is not JSON: {error}") from error
-    except RecursionError as error:
-        raise _too_deep(field) from error
     if not _is_shallow(value):
         raise _too_deep(field)
     return value

@@ -14,7 +14,18 @@ from headrace_engine.engine.config.logits_processors import Process, check_sourc
 API_VERSION = "1.0"
 """Version of the wire contract: minor versions add, major versions break compatibility."""
 
-FEATURES = ("text", "chat", "ids", "prefix_cache", "logprobs", "session", "embed", "cache_events", "usage")
+FEATURES = (
+    "text",
+    "chat",
+    "ids",
+    "prefix_cache",
+    "logprobs",
+    "session",
+    "embed",
+    "cache_events",
+    "usage",
+    "validate_only",
+)
 """Parts of the contract that this build honours."""
 
 STREAM_INTERVAL = 0.016

@@ -20,8 +20,7 @@ from headrace_engine.engine.requests.overload import Arrival, check_beams, check
 from headrace_engine.engine.requests.owner_limits import OwnerLimitCheck
 from headrace_engine.engine.requests.registry import RequestRegistry
 from headrace_engine.engine.requests.requests import Request
-from headrace_engine.engine.requests.resolution import Resolved, Start, resolve_config, tokenize
-from headrace_engine.engine.requests.resume import check_handover
+from headrace_engine.engine.requests.resolution import Resolved, Start, check_start, resolve_config, tokenize
 from headrace_engine.engine.requests.start_keys import Key
 from headrace_engine.engine.requests.start_sequences import (
     SequencePlan,
@@ -36,19 +35,13 @@ from headrace_engine.engine.results.pooled_states import PooledStates
 from headrace_engine.engine.results.prompt_log import PromptLog
 from headrace_engine.engine.results.statistics import Clock, SequenceTimes
 from headrace_engine.engine.results.usage import Usage
-from headrace_engine.errors import FailedPrecondition, InvalidArgument, quoted
+from headrace_engine.errors import FailedPrecondition, quoted
 from headrace_engine.model_types import ModelState
 from headrace_engine.request_types import AcceptedRequest, Pooling, StartRequest
 from headrace_engine.result_types import FinishReason
 
-MAX_REQUEST_ID = 128
-"""Maximum length of a request_id, in characters."""
-
 _NUMBER = 8
 """Bytes of a number of a pooled vector."""
-
-MAX_OWNER = 256
-"""Maximum length of an owner's name, in characters: every request and key retains it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +90,7 @@ class Admission:
             AlreadyExists: its key was used with other content.
             HeadraceError: as `accept`.
         """
-        _check_start(request)
+        check_start(request)
         if not request.request_id:
             return await self.accept(request)
         key = Key(request.owner, request.request_id, request.handover)
@@ -121,14 +114,30 @@ class Admission:
             DeadlineExceeded: DEADLINE_NOT_MET.
             Unavailable: DRAINING, CORE_RESTARTING, MODEL_STARTING.
         """
-        _check_start(request)
-        arrival = self._clock()
-        start = Start(request, self._find_model(request.model_name), arrival)
-        prompt = await tokenize(start, self._open(start.model))
-        # Long prompts, many words and large grammars take long: the model may have been stopped in the meantime.
-        resolved = await resolve_config(start, self._open(start.model), prompt)
+        start, resolved = await self._resolved(request)
         reserved = self._reserve(start, resolved, self._open(start.model))
         return self._enqueue(start, resolved, reserved)
+
+    async def validate(self, request: StartRequest) -> None:
+        """Validate a request, whatever the load, and leave it at that.
+
+        Raises:
+            InvalidArgument, NotFound, FailedPrecondition, Unavailable: as `accept`.
+        """
+        start, resolved = await self._resolved(request)
+        check_beams(start.model, resolved.generation, len(resolved.prompt.ids))
+        _, _, need = self._needed(start, resolved, self._open(start.model))
+        limit = start.model.effective.config.max_result_bytes or 0
+        if need.bytes > limit:
+            raise need.refusal(limit)
+
+    async def _resolved(self, request: StartRequest) -> tuple[Start, Resolved]:
+        """Return a start whose prompt is tokenized, and its config. Nothing is reserved yet."""
+        check_start(request)
+        start = Start(request, self._find_model(request.model_name), self._clock())
+        prompt = await tokenize(start, self._open(start.model))
+        # Long prompts, many words and large grammars take long: the model may have been stopped in the meantime.
+        return start, await resolve_config(start, self._open(start.model), prompt)
 
     def _open(self, model: Model) -> Prepared:
         self._check_open()
@@ -144,12 +153,7 @@ class Admission:
         if left:
             work = work_of(generation, length, min(left))
             check_deadline(model, generation.effective.deadline, self._clock() - start.arrival, work)
-        openings = open_sequences(resolved.decoding, start.request, resolved.resumed)
-        times = partial(SequenceTimes, start.arrival, length, owner=start.request.owner, trace=start.request.trace)
-        plan = SequencePlan(start.request, generation.effective, resolved.options, openings, resolved.decoding, times)
-        tops = prompt_tops(generation, model.effective.vocab_size)
-        vector = 0 if start.request.pooling is None else _NUMBER * prepared.files.spec.hidden_size
-        need = need_of(plan, generation, length, tops, vector)
+        plan, tops, need = self._needed(start, resolved, prepared)
         self._check_owner(start, need, arrival.count)
         reserved = self._registry.budget.reserve(
             (start.request.owner, model.name),
@@ -158,6 +162,16 @@ class Admission:
             partial(time_to_budget, model, self._registry.of_owner(start.request.owner, model.name), self._clock()),
         )
         return _Reserved(ahead, plan, tops, reserved)
+
+    def _needed(self, start: Start, resolved: Resolved, prepared: Prepared) -> tuple[SequencePlan, int | None, Need]:
+        """Return the sequences of a start, the top ids of its prompt logprobs, and what both need at most."""
+        request, generation, length = start.request, resolved.generation, len(resolved.prompt.ids)
+        openings = open_sequences(resolved.decoding, request, resolved.resumed)
+        times = partial(SequenceTimes, start.arrival, length, owner=request.owner, trace=request.trace)
+        plan = SequencePlan(request, generation.effective, resolved.options, openings, resolved.decoding, times)
+        tops = prompt_tops(generation, start.model.effective.vocab_size)
+        vector = 0 if request.pooling is None else _NUMBER * prepared.files.spec.hidden_size
+        return plan, tops, need_of(plan, generation, length, tops, vector)
 
     def _check_owner(self, start: Start, need: Need, sequences: int) -> None:
         """Refuse a request beyond the limits of its owner."""
@@ -215,15 +229,6 @@ class Admission:
             handover=request.handover,
             answer_format=resolved.prompt.answer.format,
         )
-
-
-def _check_start(request: StartRequest) -> None:
-    """Refuse requests that no model could accept."""
-    check_handover(request)
-    for name, limit in (("request_id", MAX_REQUEST_ID), ("owner", MAX_OWNER)):
-        length = len(getattr(request, name))
-        if length > limit:
-            raise InvalidArgument.field(name, f"has {length} characters; allowed: at most {limit}")
 
 
 def _prepared(model: Model) -> Prepared:

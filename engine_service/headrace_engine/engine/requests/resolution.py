@@ -14,7 +14,7 @@ from headrace_engine.engine.config.logits_processors import check_processors
 from headrace_engine.engine.formats.frames import Verdict
 from headrace_engine.engine.models.model import Model
 from headrace_engine.engine.models.prepare import Prepared
-from headrace_engine.engine.requests.resume import check_delivered
+from headrace_engine.engine.requests.resume import check_delivered, check_handover
 from headrace_engine.engine.requests.start_sequences import detail_options
 from headrace_engine.engine.results.token_details import DetailOptions
 from headrace_engine.engine.text.answers import of_tools
@@ -25,6 +25,12 @@ from headrace_engine.model_types import EffectiveConfig
 from headrace_engine.request_parts import ResponseFormat
 from headrace_engine.request_types import ConfigWarning, ResumedSequence, StartRequest
 from headrace_engine.sampling_params import LogitRules
+
+MAX_REQUEST_ID = 128
+"""Maximum length of a request_id, in characters."""
+
+MAX_OWNER = 256
+"""Maximum length of an owner's name, in characters: every request and key retains it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,19 @@ class Resolved:
     resumed: list[ResumedSequence]
     options: DetailOptions
     warnings: tuple[ConfigWarning, ...]
+
+
+def check_start(request: StartRequest) -> None:
+    """Refuse requests that no model could accept.
+
+    Raises:
+        InvalidArgument: naming field, value and range.
+    """
+    check_handover(request)
+    for name, limit in (("request_id", MAX_REQUEST_ID), ("owner", MAX_OWNER)):
+        length = len(getattr(request, name))
+        if length > limit:
+            raise InvalidArgument.field(name, f"has {length} characters; allowed: at most {limit}")
 
 
 async def tokenize(start: Start, prepared: Prepared) -> Prompt:

@@ -81,12 +81,12 @@ def _named(rules: Rules, layout: NamedCalls, function: Function) -> str:
 
 def _parameters(rules: Rules, layout: ParameterCalls, function: Function) -> str:
     blank = rules.pattern(_BLANK)
-    given = _given(rules, layout, function) if function.strict else f"({_any(rules, layout)})*"
+    given = given_parameters(rules, layout, function) if function.strict else f"({_any(rules, layout)})*"
     head = rules.literal(function.name + layout.name_end)
     return f"{head} {blank} {given} {rules.literal(layout.close)}"
 
 
-def _given(rules: Rules, layout: ParameterCalls, function: Function) -> str:
+def given_parameters(rules: Rules, layout: ParameterCalls, function: Function) -> str:
     """Return the parameters of a function, in the order of its schema."""
     schema, found = _object(function), []
     refuse_more(function, schema, {"type", "properties", "required", "additionalProperties", "$defs", "definitions"})

@@ -74,21 +74,52 @@ class Rules:
 
     def free(self, excludes: Sequence[str] = ()) -> str:
         """Return any text without special tokens, in which some texts are not."""
-        return self._named("FREE", rf"/(.|\n)*/{_without(excludes)}")
+        return self._named("FREE", rf"/(.|\n)*/{self._without(excludes)}")
+
+    def terminal(self, body: str) -> str:
+        """Return the name of a terminal: what it matches is read as a whole."""
+        return self._named("T", body)
+
+    def lazy(self, body: str, cuts: Sequence[str] = ()) -> str:
+        """Return the name of a rule that matches the shortest text of a terminal.
+
+        Args:
+            cuts: what else would match such texts, which are none.
+        """
+        body = self.terminal(f"({body}) & ~({' | '.join(cuts)})") if cuts else body
+        return self._named("lazy", body, "[lazy]")
+
+    def texts(self, texts: Sequence[str]) -> str:
+        """Return the name of a terminal that matches one of some texts, which have no special tokens."""
+        return self.terminal(" | ".join(map(json.dumps, dict.fromkeys(texts))))
 
     def pattern(self, expression: str) -> str:
         """Return what matches an expression."""
         return self._named("P", f"/{expression}/")
 
     def expression(self, expression: str) -> str:
-        """Return what matches an expression of a request."""
+        """Return the name of a terminal that matches an expression of a request, which is not empty."""
         escaped = _SLASH.sub(lambda found: found[1] or _ESCAPED[found[0]], expression)
-        return self.pattern(escaped) if expression else '""'
+        return self.pattern(escaped)
 
     def but(self, texts: Sequence[str], excludes: Sequence[str] = ()) -> str:
         """Return any text without special tokens that begins with none of some texts, as `free`."""
         begun = " | ".join(f"{json.dumps(text)} /(.|\\n)*/" for text in texts)
-        return self._named("BUT", rf"/(.|\n)*/ & ~({begun}){_without(excludes)}")
+        return self._named("BUT", rf"/(.|\n)*/ & ~({begun}){self._without(excludes)}")
+
+    def special(self, token: str | int) -> str:
+        """Return the text of a special token, by its text or its id.
+
+        Raises:
+            InvalidArgument: BAD_RESPONSE_FORMAT: there is none.
+        """
+        if token in self._specials:
+            return str(token)
+        found = next((text for text, token_id in self._specials.items() if token_id == token), None)
+        if found is None:
+            shown = json.dumps(token[:64] if isinstance(token, str) else token, ensure_ascii=False)
+            raise refused(f"structural_tag has the token {shown}; allowed: special tokens of the model")
+        return found
 
     def special_but(self, texts: Collection[str]) -> str:
         """Return any special token but some; "": there is no other."""
@@ -103,15 +134,11 @@ class Rules:
         """Return exactly this text, special tokens included."""
         return " ".join(map(_written, self.parts(text))) or '""'
 
-    def upto(self, mark: str, text: str = "") -> str:
-        """Return text that ends with a mark, which is not in it before.
-
-        Args:
-            text: what matches the text before the mark; "": any text.
-        """
+    def upto(self, mark: str) -> str:
+        """Return any text that ends with a mark, which is not in it before."""
         first, *rest = self.parts(mark)
-        begin = f"{text or self.free()} {_written(first)}"
-        begin = self._named("lazy", begin, "[lazy]") if first[1] is None else begin
+        begin = f"{self.free()} {_written(first)}"
+        begin = self.lazy(begin) if first[1] is None else begin
         return " ".join([begin, *map(_written, rest)])
 
     def json(self, schema: Any) -> str:
@@ -135,6 +162,10 @@ class Rules:
             at = special.end()
         return [*found, (text[at:], None)] if at < len(text) else found
 
+    def _without(self, excludes: Sequence[str]) -> str:
+        """Return what follows an expression of any text, so that some texts are not in it."""
+        return rf" & ~(/(.|\n)*/ {self.texts(excludes)} /(.|\n)*/)" if excludes else ""
+
     def _named(self, prefix: str, body: str, options: str = "") -> str:
         name = self._names.get((prefix, body))
         if name is None:
@@ -153,12 +184,6 @@ class Rules:
             what = f"its grammar has more than {_MAX_LENGTH} characters: use fewer or smaller schemas"
             raise refused(f"cannot be enforced: {what}")
         return text
-
-
-def _without(excludes: Sequence[str]) -> str:
-    """Return what follows an expression of any text, so that some texts are not in it."""
-    found = " | ".join(map(json.dumps, dict.fromkeys(excludes)))
-    return rf" & ~(/(.|\n)*/ ({found}) /(.|\n)*/)" if found else ""
 
 
 def _written(part: Part) -> str:

@@ -6,6 +6,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from headrace_proto.pure.strict_json import BadJson, read_json
+
 from headrace_engine.guided.refusal import refused
 from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 
@@ -73,9 +75,9 @@ class Function:
 
 def _function(number: int, text: str, wanted: WantedCalls) -> Function:
     try:
-        tool = json.loads(text)
-    except (ValueError, RecursionError):
-        raise refused(f"tools[{number}] is no JSON") from None
+        tool = read_json(text)
+    except BadJson as error:
+        raise refused(f"tools[{number}] {error}") from None
     function = tool.get("function", tool) if isinstance(tool, dict) else None
     name = function.get("name") if isinstance(function, dict) else None
     if not isinstance(function, dict) or not isinstance(name, str) or not name:

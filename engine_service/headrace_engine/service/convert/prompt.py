@@ -29,7 +29,7 @@ from headrace_engine.service.convert.sizes import (
     refuse_more,
 )
 
-_CONTENT_EXCLUDES = ("request_id", "handover", "attempt", "resume", "owner")
+_CONTENT_EXCLUDES = ("request_id", "handover", "attempt", "resume", "validate_only", "owner")
 """Fields that are ignored when two starts are compared; some are the request's key."""
 
 MAX_INPUTS = 64

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -10,6 +9,7 @@ from typing import Any
 
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 from google.protobuf.json_format import ParseDict, ParseError
+from headrace_proto.pure.strict_json import BadJson, read_json
 from headrace_proto.v1 import runtime_pb2
 
 from headrace_engine.config import RuntimeConfig
@@ -48,6 +48,8 @@ class Setting:
             raise ValueError(f"{argument}={text}: {_unknown(field)}")
         try:
             value = _value(descriptor, text)
+        except BadJson as error:
+            raise ValueError(f'{argument}: "{text}" {error}') from None
         except ValueError as error:
             raise ValueError(f'{argument}: "{text}" is not {error}') from None
         return cls(argument, field, value)
@@ -113,7 +115,7 @@ def _value(descriptor: FieldDescriptor, text: str) -> Any:
         ValueError: the message says what was expected.
     """
     if descriptor.is_repeated or (descriptor.message_type and descriptor.message_type.full_name != _DURATION):
-        return _spelled(descriptor, _read(json.loads, text, 'JSON, such as [0, 1] or {"running": "60s"}'))
+        return _spelled(descriptor, _json(text))
     if descriptor.message_type:
         return f"{_ranged(descriptor, text.removesuffix('s'), float):.9f}s"
     if descriptor.enum_type:
@@ -124,6 +126,15 @@ def _value(descriptor: FieldDescriptor, text: str) -> Any:
         return _read(_BOOLEANS.__getitem__, text.lower(), "true or false")
     fractions = descriptor.cpp_type in (descriptor.CPPTYPE_FLOAT, descriptor.CPPTYPE_DOUBLE)
     return _ranged(descriptor, text, float if fractions else int)
+
+
+def _json(text: str) -> Any:
+    try:
+        return read_json(text)
+    except BadJson as error:
+        if error.path:
+            raise
+        raise ValueError('JSON, such as [0, 1] or {"running": "60s"}') from None
 
 
 def _spelled(descriptor: FieldDescriptor, value: Any) -> Any:

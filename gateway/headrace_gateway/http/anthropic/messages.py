@@ -67,6 +67,7 @@ class Messages:
     async def count(self, exchange: Exchange) -> None:
         """Answer with the tokens of a conversation."""
         request = await exchange.read(CountRequest, HARMLESS, REFUSED)
+        request.response_format()  # It counts for nothing, and may be wrong.
         async with exchange.attended():
             try:
                 model = await self._generations.model_of(request.model)

@@ -15,14 +15,17 @@ from headrace_gateway.http.failures import invalid
 HARMLESS: dict[str, Any] = {
     "metadata": None,
     "service_tier": ("auto", "standard_only"),
+    "cache_control": None,
+    "speed": ("standard",),
 }
 """Values of fields that change nothing here; None: any value."""
 
 REFUSED = {
     "container": "",
     "context_management": "",
+    "diagnostics": ": usage says how much of the prompt was cached",
+    "inference_geo": "",
     "mcp_servers": "",
-    "output_config": "",
 }
 """Fields that are not supported, and why."""
 
@@ -32,6 +35,7 @@ NAMES = {
     "model_name": "model",
     "template_variables": "chat_template_kwargs",
     "tool_format": "tool_parser",
+    "response_format": "output_config.format",
 }
 """What the API calls fields of the wire contract, where it has another name."""
 
@@ -41,6 +45,28 @@ class Thinking(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     type: Literal["enabled", "adaptive", "disabled"]
     budget_tokens: int | None = None
+    display: Literal["summarized"] | None = None
+
+
+class Format(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What the answer must look like: JSON that satisfies a schema."""
+
+    schema: dict[str, Any]
+    type: Literal["json_schema"]
+
+
+class OutputConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """How to answer. `effort` is not supported."""
+
+    format: Format | None = None
+    effort: str | None = None
+
+    def response_format(self) -> dict[str, Any] | None:
+        """Return the response format; None: free text. Raises Failure: an effort is given."""
+        if self.effort is not None:
+            what = "is not supported: give a variable of the model's template in chat_template_kwargs"
+            raise invalid("output_config.effort", what, "unsupported_parameter")
+        return None if self.format is None else {"type": "json_schema", "json_schema": self.format.schema}
 
 
 class CountRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -54,10 +80,15 @@ class CountRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     tool_choice: ToolChoice | None = None
     tool_parser: str | None = None
     thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
 
     def wanted_tools(self) -> Tools:
         """Return the tools. Raises Failure: a choice that does not fit them."""
         return tools_of(self.tools, self.tool_choice, self.tool_parser)
+
+    def response_format(self) -> dict[str, Any] | None:
+        """Return the response format; None: free text. Raises Failure as `OutputConfig.response_format`."""
+        return None if self.output_config is None else self.output_config.response_format()
 
     def prompt(self) -> dict[str, Any]:
         """Return the prompt. A last message of the assistant is continued.
@@ -97,8 +128,9 @@ class MessageRequest(CountRequest, forbid_unknown_fields=True, kw_only=True):
         return self.thinking is not None and self.thinking.type != "disabled"
 
     def config(self) -> dict[str, Any]:
-        """Return the generation config. `seed` is Headrace's own."""
+        """Return the generation config. `seed` is Headrace's own. Raises Failure as `response_format`."""
         return {
+            "response_format": self.response_format(),
             "max_new_tokens": self.max_tokens,
             "stop_words": self.stop_sequences,
             "temperature": self.temperature,

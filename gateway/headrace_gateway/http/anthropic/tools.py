@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -13,13 +13,22 @@ _MODES = {"auto": "auto", "any": "required", "tool": "required", "none": "none"}
 
 
 class Tool(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A tool that its caller runs; `cache_control` changes nothing. With `strict` its input satisfies its schema."""
+    """A tool that its caller runs. With `strict` its input satisfies its schema.
+
+    Attributes:
+        cache_control: changes nothing, and neither does eager_input_streaming: input always comes in parts.
+        defer_loading: only false is supported.
+        allowed_callers: only the model itself is.
+    """
 
     name: str
     input_schema: dict[str, Any]
     description: str | None = None
     type: Literal["custom"] | None = None
     cache_control: Any = None
+    eager_input_streaming: bool | None = None
+    defer_loading: Literal[False] | None = None
+    allowed_callers: Annotated[list[Literal["direct"]], msgspec.Meta(min_length=1)] | None = None
     strict: bool | None = None
 
 

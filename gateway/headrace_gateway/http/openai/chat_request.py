@@ -22,6 +22,7 @@ REFUSED = formats.REFUSED | {
     "function_call": ": give tool_choice",
     "audio": "",
     "modalities": "",
+    "moderation": "",
     "prediction": "",
     "web_search_options": "",
     "reasoning_effort": ": give a variable of the model's template in chat_template_kwargs",
@@ -45,6 +46,7 @@ class ChatRequest(fields.Sampling, forbid_unknown_fields=True, kw_only=True):
     parallel_tool_calls: bool | None = None
     tool_parser: str | None = None
     separate_reasoning: bool = False
+    prompt_cache_options: fields.CacheOptions | None = None
 
     def wanted_tools(self) -> Tools:
         """Return the tools. Raises Failure: a choice without them."""

@@ -17,11 +17,15 @@ from headrace_gateway.http.failures import invalid
 from headrace_gateway.http.generation import Generations, Text
 from headrace_gateway.http.openai import fields, formats
 from headrace_gateway.http.openai.answering import concurrently, finish_of, relay, usage_of
+from headrace_gateway.http.openai.echo import Echo, check_entries, check_texts, echo_of
 from headrace_gateway.http.openai.token_texts import CompletionLogprobs, TokenTexts
 from headrace_gateway.http.templates import PLACE, Template, event_of
 
-_HARMLESS = fields.HARMLESS | formats.HARMLESS | {"echo": (False,)}
-_REFUSED = formats.REFUSED | {"suffix": "", "echo": ""}
+HARMLESS: dict[str, Any] = fields.HARMLESS | formats.HARMLESS
+"""Values of fields that change nothing here; None: any value."""
+
+REFUSED = formats.REFUSED | {"suffix": ""}
+"""Fields that are not supported, and what to give instead."""
 
 MAX_PROMPTS = 64
 """Maximum prompts of one request."""
@@ -33,6 +37,7 @@ class CompletionRequest(fields.Sampling, forbid_unknown_fields=True, kw_only=Tru
     prompt: str | list[str | int | list[int]]
     best_of: int | None = None
     logprobs: int | None = None
+    echo: bool = False
     add_special_tokens: bool | None = None
 
     @property
@@ -69,11 +74,12 @@ class CompletionRequest(fields.Sampling, forbid_unknown_fields=True, kw_only=Tru
         found = super().config() | {"best_of": None if self.use_beam_search else self.best_of}
         if self.logprobs is None:
             return found
-        return found | {"logprobs": True, "top_logprobs": self.logprobs}
+        found |= {"logprobs": True, "top_logprobs": self.logprobs}
+        return found | ({"prompt_logprobs": self.logprobs} if self.echo else {})
 
     def names(self, index: int = 0) -> dict[str, str]:
         """Return what this request calls fields of the wire contract, for one of its prompts. Raises Failure."""
-        found = super().names() | {"top_logprobs": "logprobs"}
+        found = super().names() | {"top_logprobs": "logprobs", "prompt_logprobs": "logprobs"}
         if not self.several:
             return found
         return found | dict.fromkeys(("prompt", "text", "ids", "token_ids"), f"prompt[{index}]")
@@ -112,20 +118,39 @@ class Completions:
 
     async def __call__(self, exchange: Exchange) -> None:
         """Complete the prompts of one request."""
-        request = await exchange.read(CompletionRequest, _HARMLESS, _REFUSED)
+        request = await exchange.read(CompletionRequest, HARMLESS, REFUSED)
         config, prompts = request.config(), request.prompts()
         _check_count(len(prompts))
         async with exchange.attended(), AsyncExitStack() as stack:
             with self._access.starting_several(len(prompts)):
+                await self._validate(request, prompts, config)
                 firsts = [
                     await stack.enter_async_context(
                         self._generations.started(request.model, prompt, config, request.names(index))
                     )
                     for index, prompt in enumerate(prompts)
                 ]
-            texts = TokenTexts(self._generations.client, firsts[0].request.model_name)
-            completing = _Completing(exchange, request, firsts, texts)
+            client = self._generations.client
+            texts = TokenTexts(client, firsts[0].request.model_name)
+            learning = None if request.logprobs is None else texts
+            if request.echo and request.logprobs is not None:
+                check_entries(firsts, 1 + request.logprobs)
+            echoes = [
+                await echo_of(client, queue, prompt, learning) if request.echo else Echo()
+                for queue, prompt in zip(firsts, prompts, strict=True)
+            ]
+            check_texts(firsts, echoes)
+            completing = _Completing(exchange, request, firsts, texts, echoes)
             await (completing.stream() if request.stream else completing.whole())
+
+    async def _validate(
+        self, request: CompletionRequest, prompts: list[dict[str, Any]], config: dict[str, Any]
+    ) -> None:
+        """Validate several prompts before the first one starts. Raises Failure: it names the first that is wrong."""
+        if len(prompts) == 1:  # Its start validates it.
+            return
+        for index, prompt in enumerate(prompts):
+            await self._generations.validate(request.model, prompt, config, request.names(index))
 
 
 def _check_count(prompts: int) -> None:
@@ -139,13 +164,25 @@ def _check_count(prompts: int) -> None:
 
 
 class _Completing:
-    """One answer in progress."""
+    """One answer in progress.
+
+    Args:
+        firsts: the first sequence of each prompt.
+        texts: learns the texts of tokens.
+        echoes: what the texts of each prompt begin with.
+    """
 
     def __init__(
-        self, exchange: Exchange, request: CompletionRequest, firsts: list[AsyncResultQueue], texts: TokenTexts
+        self,
+        exchange: Exchange,
+        request: CompletionRequest,
+        firsts: list[AsyncResultQueue],
+        texts: TokenTexts,
+        echoes: list[Echo],
     ) -> None:
         self._exchange, self._request, self._firsts, self._texts = exchange, request, firsts, texts
         self._queues = [queue for first in firsts for queue in first.choices]
+        self._echoes = [echo for first, echo in zip(firsts, echoes, strict=True) for _ in first.choices]
         self._id = f"cmpl-{firsts[0].request_id}"
         self._created = int(time.time())
         self._headers = {"x-request-id": firsts[0].request_id}
@@ -156,16 +193,18 @@ class _Completing:
         choices = [Choice(index, "") for index in range(len(self._queues))]
 
         async def read(index: int, queue: AsyncResultQueue) -> Text:
-            found, choice, offset = Text(), choices[index], 0
+            found, choice, echo = Text(), choices[index], self._echoes[index]
+            offset = len(echo.text)
+            if self._request.logprobs is not None:
+                choice.logprobs = echo.begin()
             async for elements in queue:
                 found.add(elements)
-                if self._request.logprobs is not None and elements.ids_from_generate:
-                    choice.logprobs = choice.logprobs or CompletionLogprobs([], [], [], [])
+                if choice.logprobs is not None and elements.ids_from_generate:
                     await self._texts.learn(elements)
                     choice.logprobs.extend(self._texts.completion(elements, offset))
                 offset += len(elements.text)
             found.ended(queue)
-            choice.text, choice.finish_reason = found.text, finish_of(found)
+            choice.text, choice.finish_reason = echo.text + found.text, finish_of(found)
             return found
 
         texts = await concurrently(self._queues, read)
@@ -183,8 +222,10 @@ class _Completing:
         await self._exchange.end_events(b"data: [DONE]\n\n")
 
     async def _stream_one(self, index: int, queue: AsyncResultQueue) -> Text:
-        found, offset, plain = Text(), 0, Template(self._chunk(Choice(index, PLACE)))
-        with_logprobs = self._request.logprobs is not None
+        found, echo, plain = Text(), self._echoes[index], Template(self._chunk(Choice(index, PLACE)))
+        offset, with_logprobs = len(echo.text), self._request.logprobs is not None
+        if self._request.echo:
+            await self._exchange.event(self._chunk(Choice(index, echo.text, echo.logprobs)))
 
         def events(elements: GeneratedElements) -> bytes:
             nonlocal offset

@@ -13,8 +13,12 @@ from headrace_gateway.http.clients import Clients
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import failure_of, invalid
 
-_HARMLESS = {"user": None}
-_REFUSED = {"dimensions": ": the vectors have the model's hidden size"}
+HARMLESS: dict[str, Any] = {"user": None}
+"""Values of fields that change nothing here; None: any value."""
+
+REFUSED = {"dimensions": ": the vectors have the model's hidden size"}
+"""Fields that are not supported, and why."""
+
 _NAMES = {"prompts": "input", "inputs": "input", "model_name": "model"}
 
 MAX_INPUTS = 64
@@ -86,7 +90,7 @@ class Embeddings:
 
     async def __call__(self, exchange: Exchange) -> None:
         """Embed the inputs of one request."""
-        request = await exchange.read(EmbeddingRequest, _HARMLESS, _REFUSED)
+        request = await exchange.read(EmbeddingRequest, HARMLESS, REFUSED)
         pooling: Any = request.pooling.upper()
         async with exchange.attended():
             model, adapter = request.model, request.lora_name

@@ -73,6 +73,20 @@ class StreamOptions(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     include_obfuscation: Literal[False] | None = None
 
 
+class CacheOptions(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """How prompts are cached. It has no effect: all prefixes are, as long as there is room.
+
+    Attributes:
+        prewarm: only false is supported.
+        comparison_response_id: is not supported.
+    """
+
+    mode: Literal["implicit", "explicit"] | None = None
+    ttl: str | None = None
+    prewarm: Literal[False] | None = None
+    comparison_response_id: None = None
+
+
 class LogitsProcessor(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A logits processor of the engine's operator."""
 

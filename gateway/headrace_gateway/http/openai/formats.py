@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 import msgspec
 from headrace_proto.pure.grammar_notation import is_ebnf
+from headrace_proto.pure.limits import MAX_PARTS_BYTES
+from headrace_proto.pure.strict_json import BadJson, read_json
 
 from headrace_gateway.http.failures import invalid
 
@@ -88,6 +90,9 @@ class ResponseFormat(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
             raise invalid(
                 "response_format", f'with type "{self.type}" needs {needs}, and has {", ".join(given) or "nothing"}'
             )
+        if self.syntax is not None and self.grammar is None:
+            problem = f'= "{self.syntax}" is set beside type "{self.type}"; allowed: beside type "grammar"'
+            raise invalid("response_format.syntax", problem)
         if self.json_schema is not None:
             return {"type": "json_schema", "json_schema": self.json_schema.schema}
         if self.grammar is not None:
@@ -220,7 +225,13 @@ def _config_of(name: str, kind: str, value: Any) -> dict[str, Any]:
 
 
 def _tag(name: str, text: str) -> dict[str, Any]:
+    if (size := len(text.encode())) > MAX_PARTS_BYTES:
+        raise invalid(name, f"has {size} bytes; allowed: at most {MAX_PARTS_BYTES}")
     try:
-        return msgspec.json.decode(text, type=_TagText).config()
+        found = msgspec.json.decode(text, type=_TagText)
+        read_json(text)  # Of a key that is given twice msgspec takes the last value.
+        return found.config()
+    except BadJson as error:
+        raise invalid(name, str(error)) from None
     except (msgspec.MsgspecError, RecursionError) as error:
         raise invalid(name, f"is no structural tag as JSON text: {str(error)[:200]}") from None

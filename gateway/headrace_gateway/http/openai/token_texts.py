@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 
 import msgspec
 from headrace import AsyncClient
 from headrace.types import GeneratedElements
 
-_LEAST = -9999.0
+LEAST = -9999.0
 """What stands for the logarithm of zero, which JSON does not have."""
 
 
@@ -37,12 +38,19 @@ class ChatLogprobs(msgspec.Struct):
 
 
 class CompletionLogprobs(msgspec.Struct):
-    """Log-probabilities of a part of a completion, one entry a token."""
+    """Log-probabilities of a part of a completion, one entry a token; the first token of a prompt has none."""
 
-    tokens: list[str]
-    token_logprobs: list[float]
-    top_logprobs: list[dict[str, float]]
-    text_offset: list[int]
+    tokens: list[str] = []
+    token_logprobs: list[float | None] = []
+    top_logprobs: list[dict[str, float] | None] = []
+    text_offset: list[int] = []
+
+    def add(self, token: str, logprob: float | None, top: dict[str, float] | None, offset: int) -> None:
+        """Add those of the token that follows."""
+        self.tokens.append(token)
+        self.token_logprobs.append(logprob)
+        self.top_logprobs.append(top)
+        self.text_offset.append(offset)
 
     def extend(self, more: CompletionLogprobs) -> None:
         """Add those of the tokens that follow."""
@@ -66,8 +74,11 @@ class TokenTexts:
 
     async def learn(self, elements: GeneratedElements) -> None:
         """Ask for the texts of an element's tokens, as far as they are not known."""
-        wanted = {*elements.ids_from_generate, *(one for top in elements.log_probs_list for one, _ in top)}
-        new = sorted(wanted - self._pieces.keys())
+        await self.learn_ids({*elements.ids_from_generate, *(one for top in elements.log_probs_list for one, _ in top)})
+
+    async def learn_ids(self, ids: AbstractSet[int]) -> None:
+        """Ask for the texts of tokens, as far as they are not known."""
+        new = sorted(ids - self._pieces.keys())
         if new:
             answer = await self._client.detokenize(self._model, new, skip_special_tokens=False)
             self._pieces.update(zip(new, answer.pieces, strict=True))
@@ -88,21 +99,26 @@ class TokenTexts:
             elements: what was read.
             offset: characters of the text before it.
         """
-        found = CompletionLogprobs([], [], [], [])
+        found = CompletionLogprobs()
         for token_id, logprob, top in _rows(elements):
             text, value, _ = self._entry(token_id, logprob)
-            found.tokens.append(self._name(token_id))
-            found.token_logprobs.append(value)
-            found.top_logprobs.append({self._name(one): max(chance, _LEAST) for one, chance in top})
-            found.text_offset.append(offset)
+            found.add(self.name(token_id), value, self.named(top), offset)
             offset += len(text)
         return found
 
+    def named(self, top: Sequence[tuple[int, float]]) -> dict[str, float]:
+        """Return the alternatives of a token by their names."""
+        return {self.name(one): max(chance, LEAST) for one, chance in top}
+
+    def piece(self, token_id: int) -> bytes:
+        """Return the bytes of a token that was learned."""
+        return self._pieces[token_id]
+
     def _entry(self, token_id: int, logprob: float) -> tuple[str, float, list[int]]:
         piece = self._pieces[token_id]
-        return piece.decode(errors="replace"), max(logprob, _LEAST), list(piece)
+        return piece.decode(errors="replace"), max(logprob, LEAST), list(piece)
 
-    def _name(self, token_id: int) -> str:
+    def name(self, token_id: int) -> str:
         """Return the text of a token, or its bytes, so that no two tokens have the same name for lack of a text."""
         piece = self._pieces[token_id]
         try:

@@ -170,6 +170,9 @@ def test_options_are_json_or_text() -> None:
     }
     with pytest.raises(ValueError, match="a is given twice"):
         read_options(["a=1", "a=2"], "a")
+    for value, problem in (('{"b": 1, "b": 2}', "gives b twice"), ("NaN", "NaN"), ("1e999", "out of range")):
+        with pytest.raises(ValueError, match=problem):
+            read_options([f"a={value}"], "a")
 
 
 def test_the_address_and_key_come_from_the_environment(

@@ -184,7 +184,7 @@ def test_a_template_comes_from_a_json_file_or_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
-        ('{"user": ', "no JSON"),
+        ('{"user": ', "not JSON"),
         ('{"users": "<u>"}', "did you mean user"),
         ('{"user": 3}', "user = 3"),
         ('{"model_name": "vicuna"}', "model_name"),

@@ -134,6 +134,32 @@ class TestBadChats:
         error = refused("{{ tools }}", chat)
         assert (error.reason, [violation.field for violation in error.violations]) == ("INVALID_FIELD", [field])
 
+    @pytest.mark.parametrize(
+        ("chat", "field", "path"),
+        [
+            (Chat((HELLO,), template_variables={"v": '{"a": 1, "a": 2}'}), "chat.template_variables.v", "a"),
+            (
+                Chat((HELLO,), tools=("{}", '{"function": {"name": "f", "name": "g"}}')),
+                "chat.tools[1]",
+                "function.name",
+            ),
+            (
+                Chat((ChatMessage("user", "x", extra_json='{"a": [{"b": 1, "b": 2}]}'),)),
+                "chat.messages[0].extra_json",
+                "a[0].b",
+            ),
+        ],
+    )
+    def test_a_key_given_twice_is_named_with_its_path(self, chat: Chat, field: str, path: str) -> None:
+        error = refused("{{ tools }}", chat)
+        assert (error.reason, [violation.field for violation in error.violations]) == ("INVALID_FIELD", [field])
+        assert f"gives {path} twice" in error.message
+
+    def test_arguments_that_a_model_wrote_may_have_a_key_twice(self) -> None:
+        call = ChatMessage("assistant", tool_calls=(ToolCall("1", "f", '{"a": 1, "a": 2}'),))
+        source = "{{ messages[1].tool_calls[0].function.arguments.a }}"
+        assert render(source, Chat((HELLO, call))) == "2"
+
     def test_parts_can_be_continued(self) -> None:
         chat = Chat((ChatMessage("assistant", ("one", "two ")),), continue_final_message=True)
         assert render(PARTS, chat) == "<text>one<text>two "

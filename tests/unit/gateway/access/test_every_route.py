@@ -97,6 +97,7 @@ async def test_a_key_for_other_models_is_refused_by_name(routes: Routes) -> None
         "/v1/completions": {"prompt": "a"},
         "/v1/embeddings": {"input": "a"},
         "/v1/responses": {"input": "a"},
+        "/v1/responses/input_tokens": {"input": "a"},
         "/v1/messages": {"messages": chat, "max_tokens": 1},
         "/v1/messages/count_tokens": {"messages": chat},
     }

@@ -30,7 +30,10 @@ async def complete(front: Front, auth: Auth, prompts: list[str], **fields: Any) 
 
 
 def starts(engine: ScriptedEngine) -> list[str]:
-    return [call.metadata.get(HEADER, "") for call in engine.asked("StartRequest")]
+    """What the engine was told with each start; validations, which come before them, tell it nothing."""
+    calls = engine.asked("StartRequest")
+    assert not any(HEADER in call.metadata for call in calls if call.request.validate_only)
+    return [call.metadata.get(HEADER, "") for call in calls if not call.request.validate_only]
 
 
 async def test_engines_are_told_how_many_follow(engine, keyed: Keyed) -> None:
@@ -40,7 +43,7 @@ async def test_engines_are_told_how_many_follow(engine, keyed: Keyed) -> None:
     url = f"http://{front.gateway.http.address}/v1/completions"
     body = {"model": "smol", "prompt": ["a", "b", "c"], "stream": True}
     async with httpx.AsyncClient(timeout=LIMIT) as client, client.stream("POST", url, json=body, headers=dict(auth)):
-        await until(engine, lambda: len(engine.asked("StartRequest")) == 3)
+        await until(engine, lambda: len(starts(engine)) == 3)
     assert starts(engine) == [
         f"key=web concurrent_requests=5:{left} waiting_requests=4:{left} kept_bytes=4096:0" for left in (2, 1, 0)
     ]
@@ -62,8 +65,10 @@ async def test_others_of_an_owner_are_told_what_is_expected(engine, keyed: Keyed
 async def test_nothing_begins_where_the_first_is_refused(engine, keyed: Keyed) -> None:
     auth = keyed.key("web", concurrent_requests=4)
 
-    async def full(request: Any, context: Any) -> None:
-        await refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", limit="concurrent_requests")
+    async def full(request: Any, context: Any) -> Any:
+        if request.validate_only:
+            return wire.StartRequestResponse()
+        return await refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", limit="concurrent_requests")
 
     engine.script["StartRequest"] = full
     front = await keyed.gateway(e1=engine, http=True)
@@ -79,8 +84,8 @@ async def test_a_minute_s_requests_are_taken_at_once(engine, keyed: Keyed) -> No
         context, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD"
     )
     codes = [(await complete(front, auth, ["a", "b", "c"])).status_code for _ in range(3)]
-    assert codes == [400, 400, 429]  # Of those refused, one each was sent: 3 and then 2 are left.
-    assert len(engine.asked("StartRequest")) == 2
+    assert codes == [400, 400, 429]  # Each that was refused counts as one: 3 and then 2 are left.
+    assert (len(engine.asked("StartRequest")), starts(engine)) == (6, [])
     refused = await complete(front, auth, ["a", "b", "c"])
     assert '"web" has used up its 4 requests a minute' in refused.json()["error"]["message"]
     assert 1 <= int(refused.headers["retry-after"]) <= 16

@@ -58,20 +58,20 @@ async def test_a_large_object_is_read_whole() -> None:
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        (b"", "cannot be read as JSON"),
+        (b"", "is not JSON"),
         (b"[]", "no object"),
-        (b"{", "cannot be read as JSON"),
-        (b'{"a": 1} {}', "cannot be read as JSON"),
-        (b'{"a": NaN}', "NaN is no number"),
-        (b'{"a": -Infinity}', "-Infinity is no number"),
-        (b'{"a": 1e999}', "1e999 is out of range"),
+        (b"{", "is not JSON"),
+        (b'{"a": 1} {}', "is not JSON"),
+        (b'{"a": NaN}', "NaN, which is no number"),
+        (b'{"a": -Infinity}', "-Infinity, which is no number"),
+        (b'{"a": 1e999}', "1e999, which is out of range"),
         (b'{"a": ' + b"9" * 5000 + b"}", "out of range"),
-        (b'{"a": "\\ud800"}', "cannot be read as JSON"),
-        (b'{"a": "\xff"}', "cannot be read as JSON"),
-        (b'{"a": ' + b"[" * (MAX_DEPTH + 1) + b"]" * (MAX_DEPTH + 1) + b"}", "nested"),
-        (b"[" * 100_000, "nested"),
+        (b'{"a": "\\ud800"}', "half a surrogate pair"),
+        (b'{"a": "\xff"}', "is not JSON"),
+        (b'{"a": ' + b"[" * (MAX_DEPTH + 1) + b"]" * (MAX_DEPTH + 1) + b"}", "more than 100 deep"),
+        (b"[" * 100_000, "more than 100 deep"),
         (b'{"a": [' + b"{}," * MAX_COUNT + b"{}]}", "more than 65536 lists and objects"),
-        (b'{"a":' * 100_000, "nested"),
+        (b'{"a":' * 100_000, "more than 100 deep"),
     ],
 )
 async def test_what_is_no_plain_json_is_refused(body: bytes, problem: str) -> None:
@@ -82,9 +82,9 @@ async def test_what_is_no_plain_json_is_refused(body: bytes, problem: str) -> No
 
 
 async def test_a_key_given_twice_is_named() -> None:
-    with pytest.raises(Failure, match="temperature is given twice") as caught:
+    with pytest.raises(Failure, match=r"a\.temperature is given twice") as caught:
         await read(b'{"a": {"temperature": 1, "x": 2, "temperature": 0}}')
-    assert caught.value.field == "temperature"
+    assert caught.value.field == "a.temperature"
 
 
 async def test_what_nests_as_deep_as_allowed_is_read() -> None:

@@ -21,13 +21,17 @@ HARMLESS: dict[str, Any] = {name: None for name in fields.HARMLESS if name not i
 """Values of fields that change nothing here; None: any value."""
 
 REFUSED = {
+    "access_programs": "",
+    "background_options": ": what runs in the background begins as soon as there is room",
+    "image": "",
     "max_tool_calls": ": all calls are the caller's own",
     "conversation": ": continue a stored response with previous_response_id",
     "context_management": "",
     "include": "",
     "moderation": "",
+    "personality": ": give instructions",
     "prompt": "",
-    "reasoning": "",
+    "reasoning": ": give a variable of the model's template in chat_template_kwargs",
     "top_logprobs": "",
     "truncation": "",
 }
@@ -47,9 +51,12 @@ class Format(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     strict: bool | None = None
 
     def config(self) -> dict[str, Any] | None:
-        """Return it as the generation config has it; None: free text. Raises Failure: it lacks its schema."""
-        if (self.schema is None) is (self.type == "json_schema"):
-            raise invalid("text.format.schema", f"is {'missing' if self.schema is None else 'of no use'}")
+        """Return it as the generation config has it; None: free text. Raises Failure: parts do not fit its type."""
+        if self.schema is None and self.type == "json_schema":
+            raise invalid("text.format.schema", "is missing")
+        for name in ("name", "schema", "description", "strict"):
+            if self.type != "json_schema" and getattr(self, name) is not None:
+                raise invalid(f"text.format.{name}", f'is set beside type "{self.type}"; allowed: beside "json_schema"')
         if self.schema is not None:
             return {"type": "json_schema", "json_schema": self.schema}
         return None if self.type == "text" else {"type": self.type}
@@ -62,27 +69,14 @@ class TextConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     verbosity: None = None
 
 
-class ResponseRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A response to create. Those from `seed` to `chat_template_kwargs`, and `tool_parser`, are Headrace's own."""
+class CountRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The input of a response. `chat_template_kwargs` and `tool_parser` are Headrace's own."""
 
     model: str
     input: str | Annotated[list[InputItem], msgspec.Meta(max_length=MAX_MESSAGES)]
     instructions: str | None = None
     previous_response_id: str | None = None
-    max_output_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
     text: TextConfig | None = None
-    metadata: dict[str, str] | None = None
-    stream: bool = False
-    stream_options: dict[Literal["include_obfuscation"], Literal[False]] | None = None
-    background: bool = False
-    store: bool | None = None
-    seed: int | None = None
-    stop: str | list[str] | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    ignore_eos: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     tools: list[FunctionTool] | None = None
     tool_choice: Literal["auto", "none", "required"] | Choice | None = None
@@ -92,11 +86,6 @@ class ResponseRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     def wanted_tools(self) -> Tools:
         """Return the tools. Raises Failure: a choice that does not fit them."""
         return tools_of(self.tools, self.tool_choice, self.parallel_tool_calls, self.tool_parser)
-
-    @property
-    def stored(self) -> bool:
-        """True if the response is kept for later."""
-        return self.background or bool(self.store)
 
     def messages(self) -> list[dict[str, Any]]:
         """Return the messages of the input. Raises Failure: an item lacks a part, or has one that is no text."""
@@ -112,6 +101,30 @@ class ResponseRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
             "template_variables": self.chat_template_kwargs,
             **self.wanted_tools().prompt(),
         }
+
+
+class ResponseRequest(CountRequest, forbid_unknown_fields=True, kw_only=True):
+    """A response to create. Those from `seed` to `ignore_eos` are Headrace's own."""
+
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    metadata: dict[str, str] | None = None
+    stream: bool = False
+    stream_options: dict[Literal["include_obfuscation"], Literal[False]] | None = None
+    background: bool = False
+    store: bool | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    ignore_eos: bool | None = None
+    prompt_cache_options: fields.CacheOptions | None = None
+
+    @property
+    def stored(self) -> bool:
+        """True if the response is kept for later."""
+        return self.background or bool(self.store)
 
     def config(self) -> dict[str, Any]:
         """Return the generation config. Raises Failure: fields do not fit each other."""

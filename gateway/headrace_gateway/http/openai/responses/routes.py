@@ -62,7 +62,7 @@ class Responses:
         """Create one."""
         body = await exchange.body()
         request = struct_of(ResponseRequest, without_effect(body, HARMLESS, REFUSED))
-        prompt, config = request.prompt(self._before(request.previous_response_id)), request.config()
+        prompt, config = request.prompt(self.before(request.previous_response_id)), request.config()
         async with exchange.attended():
             if request.stored:
                 await self._stored(exchange, request, prompt, config, len(msgspec.json.encode(body)))
@@ -135,8 +135,8 @@ class Responses:
                 self._store.drop(followed.response.id)  # Its caller has left, or it has failed.
             raise
 
-    def _before(self, response_id: str | None) -> list[dict[str, Any]]:
-        """Return the conversation that a response ends."""
+    def before(self, response_id: str | None) -> list[dict[str, Any]]:
+        """Return the conversation that a stored response ends; None: none. Raises Failure: it is not stored here."""
         if response_id is None:
             return []
         found = self._store.find(response_id)

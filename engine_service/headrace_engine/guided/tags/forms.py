@@ -1,15 +1,10 @@
-"""Structural tags as requests have them: parts of a text that a format holds, among text that is free.
-
-They are xgrammar's, which vLLM and SGLang take as they are.
-"""
+"""The parts of structural tags, as requests have them. They are xgrammar's, which vLLM and SGLang take as they are."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
 import msgspec
-
-from headrace_engine.guided.refusal import refused
 
 
 class _Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):
@@ -29,6 +24,18 @@ class AnyText(_Form, frozen=True, tag="any_text"):
     max_chars: None = None
 
 
+class AnyTokens(_Form, frozen=True, tag="any_tokens"):
+    """Any text, as AnyText.
+
+    Attributes:
+        exclude_tokens: special tokens that are not in it.
+        max_tokens: is not supported.
+    """
+
+    exclude_tokens: list[str | int] = []
+    max_tokens: None = None
+
+
 class ConstString(_Form, frozen=True, tag="const_string"):
     """This text."""
 
@@ -39,15 +46,21 @@ class JsonSchema(_Form, frozen=True, tag="json_schema"):
     """JSON that satisfies a schema.
 
     Attributes:
-        style: how values are written; the others of xgrammar are not supported.
+        style: how it is written: as JSON, or an object as parameters that stand one by one, as some models write calls.
         any_order: true is not supported.
         max_whitespace_cnt: is not supported.
     """
 
     json_schema: bool | dict[str, Any]
-    style: Literal["json"] = "json"
+    style: Literal["json", "qwen_xml", "minimax_xml", "deepseek_xml", "glm_xml"] = "json"
     any_order: bool = False
     max_whitespace_cnt: None = None
+
+
+class QwenParameters(_Form, frozen=True, tag="qwen_xml_parameter"):
+    """An older name of a JsonSchema in the style qwen_xml."""
+
+    json_schema: bool | dict[str, Any]
 
 
 class Regex(_Form, frozen=True, tag="regex"):
@@ -105,6 +118,12 @@ class Repeat(_Form, frozen=True, tag="repeat"):
     max: int
 
 
+class Token(_Form, frozen=True, tag="token"):
+    """A special token, by its text or its id."""
+
+    token: str | int
+
+
 class Tag(_Form, frozen=True, tag="tag"):
     """A part between two marks.
 
@@ -112,14 +131,9 @@ class Tag(_Form, frozen=True, tag="tag"):
         end: the mark after it, or several of which one comes.
     """
 
-    begin: str
+    begin: str | Token
     content: Form
-    end: str | list[str]
-
-    @property
-    def ends(self) -> tuple[str, ...]:
-        """The marks after it."""
-        return (self.end,) if isinstance(self.end, str) else tuple(self.end)
+    end: str | list[str] | Token
 
 
 class TriggeredTags(_Form, frozen=True, tag="triggered_tags"):
@@ -152,11 +166,23 @@ class Dispatch(_Form, frozen=True, tag="dispatch"):
     loop: bool = True
     excludes: list[str] = []
 
-    def tags(self) -> TriggeredTags:
-        """Return it as tags that end where their contents do."""
-        tags = [Tag(text, form, "") for text, form in self.rules]
-        triggers = list(dict.fromkeys(text for text, _ in self.rules))
-        return TriggeredTags(triggers, tags, stop_after_first=not self.loop, excludes=self.excludes)
+
+class TokenTriggeredTags(_Form, frozen=True, tag="token_triggered_tags"):
+    """TriggeredTags whose triggers, and excluded texts, are special tokens."""
+
+    trigger_tokens: list[str | int]
+    tags: list[Tag]
+    at_least_one: bool = False
+    stop_after_first: bool = False
+    exclude_tokens: list[str | int] = []
+
+
+class TokenDispatch(_Form, frozen=True, tag="token_dispatch"):
+    """A Dispatch whose texts, and excluded ones, are special tokens."""
+
+    rules: list[tuple[str | int, Form]]
+    loop: bool = True
+    exclude_tokens: list[str | int] = []
 
 
 class SeparatedTags(_Form, frozen=True, tag="tags_with_separator"):
@@ -176,8 +202,11 @@ class SeparatedTags(_Form, frozen=True, tag="tags_with_separator"):
 Repeated = Optional | Plus | Star | Repeat
 Form = (
     AnyText
+    | AnyTokens
     | ConstString
+    | Token
     | JsonSchema
+    | QwenParameters
     | Regex
     | EbnfGrammar
     | Sequence
@@ -185,48 +214,8 @@ Form = (
     | Repeated
     | Tag
     | TriggeredTags
+    | TokenTriggeredTags
     | SeparatedTags
     | Dispatch
+    | TokenDispatch
 )
-
-
-class _Structure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    begin: str
-    schema: bool | dict[str, Any] | str
-    end: str
-
-
-class _Structures(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="structural_tag"):
-    """The older form: triggered tags of schemas."""
-
-    structures: list[_Structure]
-    triggers: list[str]
-
-
-class _Format(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag="structural_tag"):
-    """The newer form."""
-
-    format: Form
-
-
-def read_tags(text: str) -> Form:
-    """Return what a structural tag, as JSON text, says in either form.
-
-    Raises:
-        InvalidArgument: BAD_RESPONSE_FORMAT: it is none.
-    """
-    try:
-        given = msgspec.json.decode(text)
-        if isinstance(given, dict) and "format" in given:
-            return msgspec.convert(given | {"format": _decoded(given["format"])}, _Format).format
-        found = msgspec.convert(given, _Structures)
-        schemas = [msgspec.convert(_decoded(one.schema), bool | dict[str, Any]) for one in found.structures]
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise refused(f"structural_tag is none: {error or 'it is nested too deep'}") from None
-    pairs = zip(found.structures, schemas, strict=True)
-    return TriggeredTags(found.triggers, [Tag(one.begin, JsonSchema(schema), one.end) for one, schema in pairs])
-
-
-def _decoded(given: Any) -> Any:
-    """Return what may be given as JSON text."""
-    return msgspec.json.decode(given) if isinstance(given, str) else given

@@ -6,7 +6,9 @@ from collections.abc import Collection, Sequence
 
 from headrace_engine.guided.calls.lark import Rules
 from headrace_engine.guided.refusal import refused
-from headrace_engine.guided.tag_triggers import Opening
+from headrace_engine.guided.tags.marks import Marks
+from headrace_engine.guided.tags.texts import check_count
+from headrace_engine.guided.tags.triggers import Opening
 
 
 class FreeText:
@@ -16,10 +18,11 @@ class FreeText:
         excludes: texts and special tokens that are not in it.
 
     Raises:
-        InvalidArgument: BAD_RESPONSE_FORMAT: an excluded text is empty, or has a special token and more.
+        InvalidArgument: BAD_RESPONSE_FORMAT: there are too many; one is empty, or has a special token and more.
     """
 
     def __init__(self, rules: Rules, excludes: Sequence[str]) -> None:
+        check_count("excludes", excludes)
         self._rules = rules
         self._texts: list[str] = []
         self._specials: set[str] = set()
@@ -43,9 +46,9 @@ class FreeText:
         special = self.special_but(())
         return f"{self.plain()} ({special} {self.plain()})*" if special else self.plain()
 
-    def upto(self, mark: str) -> str:
-        """Return it without special tokens, up to a mark that ends it."""
-        return self._rules.upto(mark, self.plain() if self._texts else "")
+    def upto(self, marks: Marks) -> str:
+        """Return it without special tokens, with the first of some marks at its end."""
+        return marks.after(self.plain(), self._texts)
 
     def but(self, texts: Sequence[str]) -> str:
         """Return it without special tokens, where it begins with none of some texts."""
@@ -68,7 +71,8 @@ class Found:
 
     def __init__(self, rules: Rules, free: FreeText, openings: list[Opening], text: str, end: str) -> None:
         self._free, self._openings, self._text, self._end = free, openings, text, end
-        self._called = rules.rule(" | ".join(f"{free.upto(one.trigger)} {one.tags}" for one in openings))
+        called = (f"{free.upto(Marks(rules, [one.trigger]))} {one.tags}" for one in openings)
+        self._called = rules.rule(" | ".join(called))
         self._parts = any(one.other for one in openings) and not end
 
     def all(self) -> str:

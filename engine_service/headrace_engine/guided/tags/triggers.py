@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headrace_engine.guided.calls.lark import Rules
 from headrace_engine.guided.refusal import refused
-from headrace_engine.guided.tags import Tag, TriggeredTags
+from headrace_engine.guided.tags.texts import Tagged, Triggered
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Opening:
     tags: str
 
 
-def openings_of(form: TriggeredTags, rules: Rules, after: Callable[[Tag], str]) -> list[Opening]:
+def openings_of(form: Triggered, rules: Rules, after: Callable[[Tagged], str]) -> list[Opening]:
     """Return what begins the tags of a form.
 
     Args:
@@ -61,10 +61,8 @@ def openings_of(form: TriggeredTags, rules: Rules, after: Callable[[Tag], str]) 
     return found
 
 
-def _check(form: TriggeredTags) -> None:
+def _check(form: Triggered) -> None:
     """Refuse triggers that cannot say which tag begins."""
-    if not form.tags:
-        raise refused("structural_tag has no tags; allowed: at least one")
     used: set[str] = set()
     for tag in form.tags:
         found = [one for one in form.triggers if tag.begin.startswith(one)]

@@ -1,0 +1,50 @@
+"""Requests that are validated, and not started."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from headrace import Client, HeadraceError
+from support.contract.places import MAX_LENGTH, MODEL
+
+WRONG: list[dict[str, Any]] = [
+    {"ids": []},
+    {"ids": [9999]},
+    {"ids": [1] * MAX_LENGTH},
+    {"text": "a", "top_p": 3.0},
+    {"text": "a", "lora_name": "none"},
+    {"ids": [1], "response_format": {"type": "regex", "regex": "[a-"}},
+    {"ids": [1], "num_beams": 10_000},
+    {"ids": [1], "n": 64, "logprobs": True, "top_logprobs": 20, "max_new_tokens": MAX_LENGTH - 1},
+    {"messages": [{"role": "user", "content": "a"}], "template_variables": {"messages": 3}},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda fields: list(fields)[-1])
+def test_what_a_start_refuses_is_refused_alike(client: Client, wrong: dict[str, Any]) -> None:
+    with pytest.raises(HeadraceError) as validated:
+        client.validate_request(MODEL, **wrong)
+    with pytest.raises(HeadraceError) as started:
+        client.start_request(MODEL, **wrong)
+    assert type(validated.value) is type(started.value)
+    assert validated.value.reason == started.value.reason
+    assert _sentence(validated.value) == _sentence(started.value)
+
+
+def _sentence(error: HeadraceError) -> str:
+    """What an error says, without the request that it is about: what is validated has no id."""
+    return str(error).partition(" [")[0]
+
+
+def test_a_model_that_is_not_there_is_refused(client: Client) -> None:
+    with pytest.raises(HeadraceError) as caught:
+        client.validate_request("none", text="a")
+    assert caught.value.reason == "UNKNOWN_MODEL"
+
+
+def test_nothing_is_started(client: Client) -> None:
+    before = [one.handle for one in client.list_requests(MODEL)]
+    client.validate_request(MODEL, text="Once upon", n=3, response_format={"type": "regex", "regex": "[a-z]+"})
+    client.validate_request(MODEL, [{"role": "user", "content": "Hello"}], max_new_tokens=4)
+    assert [one.handle for one in client.list_requests(MODEL)] == before
