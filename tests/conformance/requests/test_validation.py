@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from headrace import Client, HeadraceError
-from support.contract.places import MAX_LENGTH, MODEL
+from headrace import Client, HeadraceError, InvalidRequestError
+from support.contract.places import MAX_LENGTH, MODEL, Folders
 
 WRONG: list[dict[str, Any]] = [
     {"ids": []},
@@ -16,7 +16,6 @@ WRONG: list[dict[str, Any]] = [
     {"text": "a", "lora_name": "none"},
     {"ids": [1], "response_format": {"type": "regex", "regex": "[a-"}},
     {"ids": [1], "num_beams": 10_000},
-    {"ids": [1], "n": 64, "logprobs": True, "top_logprobs": 20, "max_new_tokens": MAX_LENGTH - 1},
     {"messages": [{"role": "user", "content": "a"}], "template_variables": {"messages": 3}},
 ]
 
@@ -41,6 +40,18 @@ def test_a_model_that_is_not_there_is_refused(client: Client) -> None:
     with pytest.raises(HeadraceError) as caught:
         client.validate_request("none", text="a")
     assert caught.value.reason == "UNKNOWN_MODEL"
+
+
+def test_what_no_budget_would_hold_is_refused(client: Client, folders: Folders) -> None:
+    client.install_model("tight", path=str(folders.tiny), max_length=64, num_threads=1, max_result_bytes=4_000)
+    client.start_model("tight")
+    try:
+        for call in (client.validate_request, client.start_request):
+            with pytest.raises(InvalidRequestError, match="max_result_bytes is 4000"):
+                call("tight", ids=[1, 2], max_new_tokens=60)
+    finally:
+        client.stop_model("tight")
+        client.release_model("tight")
 
 
 def test_nothing_is_started(client: Client) -> None:
