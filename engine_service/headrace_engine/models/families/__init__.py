@@ -18,8 +18,7 @@ from headrace_engine.models.families.mixtral import MIXTRAL, OLMOE, PHIMOE
 from headrace_engine.models.families.neox import FALCON, NEOX
 from headrace_engine.models.families.olmo import OLMO
 from headrace_engine.models.families.phi3 import PHI3
-from headrace_engine.models.families.qwen2 import QWEN2
-from headrace_engine.models.families.qwen3 import QWEN3
+from headrace_engine.models.families.qwen import QWEN2, QWEN3
 from headrace_engine.models.families.qwen_moe import QWEN_MOE
 from headrace_engine.models.families.text_parts import (
     GEMMA_VISION,

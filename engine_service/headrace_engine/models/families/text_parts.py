@@ -17,8 +17,7 @@ from headrace_engine.models.families.gemma import GEMMA
 from headrace_engine.models.families.llama import LLAMA
 from headrace_engine.models.families.mistral import MISTRAL
 from headrace_engine.models.families.phi3 import PHI3
-from headrace_engine.models.families.qwen2 import QWEN2
-from headrace_engine.models.families.qwen3 import QWEN3
+from headrace_engine.models.families.qwen import QWEN2, QWEN3
 from headrace_engine.models.families.qwen_moe import QWEN_MOE
 from headrace_engine.models.files import Assembly, StoredTensor
 from headrace_engine.models.layout import HF_NAMES, wrong_shape
