@@ -148,6 +148,7 @@ def _ernie_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
     if metadata.integer("interleave_moe_layer_step", 1) != 1:
         raise metadata.error("interleave_moe_layer_step", "is not supported; supported is 1")
     spec = decoder_from_metadata(metadata, "ernie4_5-moe", hints)
+    spec = replace(spec, head_bias="output.bias" in hints.names)
     experts = gguf_experts(metadata, spec, normalised=True)
     first = metadata.integer("leading_dense_block_count", 0, minimum=0, maximum=spec.num_layers - 1)
     wide = metadata.integer("expert_shared_feed_forward_length", 0, minimum=0)
