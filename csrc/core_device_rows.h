@@ -148,31 +148,23 @@ CORE_API CoreStatus core_quantized_pack(const CoreQuantizedPack* pack);
 /* Write one dequantized row of a matrix in host memory as float32 [inputs]. */
 CORE_API CoreStatus core_quantized_row(const CoreQuantized* matrix, int64_t row, float* values);
 
-/* How a product with a quantized matrix is computed, by its rows of x. */
 typedef enum CoreQuantizedLimit {
-  /* core_quantized_linear: up to these, every thread block takes all rows, and its warps share inputs; above, blocks
-   * take tiles of 64 rows if one is enough, else of 128, and read the codes once for each. */
-  CORE_QUANTIZED_FEW_ROWS = 32,
-  /* Above these, unpacking the weights and multiplying them as numbers is estimated to be faster where a library has
-   * products twice as fast as core_quantized_linear: once it has been paid for, a row costs half as much. */
-  CORE_QUANTIZED_MOST_ROWS = 512,
+  CORE_QUANTIZED_ROWS = 64, /* maximum rows of core_quantized_linear */
 } CoreQuantizedLimit;
 
-/* out = x * matrix^T + bias. Weights are never written out. */
+/* out = x * matrix^T + bias, for at most CORE_QUANTIZED_ROWS rows. */
 typedef struct CoreQuantizedLinear {
   CoreQuantized matrix;
   const void* x;    /* [rows, inputs] of the matrix's dtype */
   const void* bias; /* [outputs] of the dtype; null: none */
   void* out;        /* [rows, outputs] of the dtype */
-  float* scratch;   /* core_quantized_scratch() values, aligned to 16; may be null if that is 0 */
-  int64_t rows;     /* 0 ... 2^31 - 1 */
+  float* scratch;   /* [splits, rows, outputs]; may be null if splits is 1 */
+  int64_t rows;     /* 0 ... CORE_QUANTIZED_ROWS */
   int32_t splits;   /* thread blocks that split the sum of an output: 1 ... 65535; they are added in a fixed order */
 } CoreQuantizedLinear;
 
 /* Return the number of splits that keeps this many multiprocessors busy; 0 if the description is invalid. */
 CORE_API int32_t core_quantized_splits(const CoreQuantized* matrix, int64_t rows, int32_t multiprocessors);
-/* Return the values of the scratch buffer of a product; 0 also if an argument is invalid. */
-CORE_API int64_t core_quantized_scratch(const CoreQuantized* matrix, int64_t rows, int32_t splits);
 
 /* Dequantize rows of the matrix: out[i] = row ids[i], or row first + i without ids; a row of NaN if the row is out of
  * range. */

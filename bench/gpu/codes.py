@@ -55,12 +55,6 @@ def quantized_weights(spec: DecoderSpec, device: Device, weights: WeightQuant) -
     return found
 
 
-def copies(device: Device, outputs: int, inputs: int, weights: WeightQuant, count: int) -> list[QuantizedWeight]:
-    """Return random matrices with equal values, each in memory of its own."""
-    packed = _pack(device, _matrix("", outputs, inputs, weights))
-    return [packed.weight([outputs]) for _ in range(count)]
-
-
 @dataclass(frozen=True)
 class _Packed:
     quantized: QuantizedMatrix

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace_engine.config import WeightQuant
 from headrace_engine.models.spec import DecoderSpec
-from headrace_engine.native.abi import QuantizedLimit
 
-from bench.gpu.codes import quantized_bytes
 from bench.gpu.shapes import BFLOAT16, KV_BYTES
 
-WEIGHTS = (WeightQuant.INT8, WeightQuant.INT4)
-"""Formats of quantized weights, multiplied with numbers."""
+GROUP = 128
+"""Number of quantized weights that share a scale."""
 
 CODES = ("int8", "fp8")
 """Formats of quantized rows, multiplied with weights of the same format."""
@@ -31,7 +28,7 @@ class Scale:
 
     Attributes:
         rows: rows of ops on many rows.
-        coded: rows of products with quantized weights, each a product of its own.
+        few: rows of products with quantized weights; at most 64.
         draws: rows of logits from which an id each is sampled.
         sequences, context: size of decode attention.
         short: context of the same among short sequences.
@@ -41,7 +38,7 @@ class Scale:
     """
 
     rows: int
-    coded: tuple[int, ...]
+    few: int
     draws: int
     sequences: int
     context: int
@@ -52,17 +49,9 @@ class Scale:
 
 
 WHOLE = Scale(
-    rows=8192,
-    coded=(1, 16, 32, 33, 64, 65, 128, 256, 512, 1024),
-    draws=512,
-    sequences=32,
-    context=2048,
-    short=128,
-    limit=131_072,
-    chunk=4096,
-    repeats=20,
+    rows=8192, few=32, draws=512, sequences=32, context=2048, short=128, limit=131_072, chunk=4096, repeats=20
 )
-SHORT = Scale(rows=5, coded=(3, 40), draws=2, sequences=2, context=40, short=3, limit=4096, chunk=20, repeats=2)
+SHORT = Scale(rows=5, few=3, draws=2, sequences=2, context=40, short=3, limit=4096, chunk=20, repeats=2)
 
 
 @dataclass(frozen=True)
@@ -103,37 +92,10 @@ def costs(spec: DecoderSpec, scale: Scale) -> dict[str, Cost]:
         read = 2 * scale.chunk * (BFLOAT16 * spec.query_width + spec.num_kv_heads * size(spec.head_dim))
         found[f"prefill_attention {kv.name.lower()}"] = Cost(read, triangle)
     found[FLASH_OP] = found[PAGED_OP] = found["prefill_attention bfloat16"]
-    found.update(_coded_costs(spec, scale))
+    for name, weight in (("int8", 1.0), ("int4", 0.5)):
+        values = 2.0 * inner * hidden
+        rows_moved = BFLOAT16 * scale.few * (hidden + 2.0 * inner)
+        found[f"quantized_linear {name}"] = Cost(values * (weight + 2.0 / GROUP) + rows_moved, 2.0 * scale.few * values)
     logits = Cost(float(BFLOAT16 * scale.draws * spec.vocab_size))
     found["sample_rows greedy"] = found["sample_rows top_k, top_p"] = logits
-    return found
-
-
-def coded_op(weights: WeightQuant, rows: int, *, unpacked: bool = False) -> str:
-    """Return the name of a product with quantized weights.
-
-    Args:
-        unpacked: weights are written out as numbers, which cuBLAS multiplies.
-    """
-    op = "unpack_rows + cuBLAS" if unpacked else "quantized_linear"
-    return f"{op} {weights.lower()}, {rows:,} {'row' if rows == 1 else 'rows'}"
-
-
-def both_ways(rows: int) -> bool:
-    """True for products of so many rows that unpacking their weights is measured beside them."""
-    return rows > QuantizedLimit.QUANTIZED_FEW_ROWS
-
-
-def _coded_costs(spec: DecoderSpec, scale: Scale) -> dict[str, Cost]:
-    """Return the costs of products of gate and up; numbers that weights become are written once and read once."""
-    outputs, inputs = 2 * spec.intermediate_size, spec.hidden_size
-    values, found = float(outputs * inputs), {}
-    for weights in WEIGHTS:
-        stored = quantized_bytes({"gate_up": (outputs, inputs)}, weights)
-        for rows in scale.coded:
-            moved, computed = stored + BFLOAT16 * rows * (inputs + outputs), 2.0 * rows * values
-            found[coded_op(weights, rows)] = Cost(moved, computed)
-            if both_ways(rows):
-                numbers = 2.0 * BFLOAT16 * values
-                found[coded_op(weights, rows, unpacked=True)] = Cost(moved + numbers, computed)
     return found

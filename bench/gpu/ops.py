@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from itertools import cycle
 
+import numpy as np
 import torch
 from headrace_engine.backends.cuda.batch import CudaBatch
 from headrace_engine.backends.cuda.device.device import Device
@@ -24,11 +24,11 @@ from headrace_engine.backends.torch.runner import make_batch
 from headrace_engine.core.runner import SequenceStep
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.models.spec import DecoderSpec, LayerSpec
-from headrace_engine.native import Dtype, Kv
+from headrace_engine.native import Dtype, Format, Kv, Matrix, MatrixRows
 from headrace_engine.native.abi import QuantizeRows, RowCodes
+from headrace_engine.native.quantized import QuantizedMatrix
 
-from bench.gpu.codes import copies
-from bench.gpu.costs import CODES, FLASH_OP, PAGED_OP, SHORT_CONTEXTS, WEIGHTS, Scale, both_ways, coded_op
+from bench.gpu.costs import CODES, FLASH_OP, GROUP, PAGED_OP, SHORT_CONTEXTS, Scale
 from bench.gpu.decode import GREEDY, SAMPLED
 from bench.gpu.shapes import BLOCK_SIZE, Stored, random_model
 from bench.gpu.timing import seconds
@@ -38,8 +38,6 @@ Works = dict[str, Callable[[], object]]
 GROUPS = ("rows", "attention", "codes", "sampling")
 """Of ops that are measured together."""
 
-_COPIES = 4
-"""Of a matrix of codes, multiplied in turns: no cache holds all of them."""
 _SAMPLING = {"greedy": GREEDY, "top_k, top_p": SAMPLED}
 
 
@@ -58,11 +56,6 @@ def _flash_operator(
     seen = {"window_size_left": window - 1, "window_size_right": 0} if window else {}
     result: torch.Tensor = torch.ops.aten._flash_attention_forward(q, k, v, *sizes, scale=scale, **seen)[0]
     return result
-
-
-def _in_turns(products: QuantizedProducts, x: torch.Tensor, weights: Sequence[QuantizedWeight]) -> Callable[[], object]:
-    following = cycle(weights)
-    return lambda: products.linear(x, next(following), None)
 
 
 class Ops:
@@ -148,16 +141,18 @@ class Ops:
             return None
 
     def _coded(self) -> Works:
-        spec = self._spec
+        spec, rng = self._spec, np.random.default_rng(1)
+        x = self._random(self._scale.few, spec.hidden_size)
         works: Works = {}
-        for weights in WEIGHTS:
-            some = copies(self._device, 2 * spec.intermediate_size, spec.hidden_size, weights, _COPIES)
-            every, none = (QuantizedProducts(self._device, some, most) for most in (max(self._scale.coded), 0))
-            for rows in self._scale.coded:
-                x = self._random(rows, spec.hidden_size)
-                works[coded_op(weights, rows)] = _in_turns(every, x, some)
-                if both_ways(rows):
-                    works[coded_op(weights, rows, unpacked=True)] = _in_turns(none, x, some)
+        for name, form, zero in (("int8", Format.INT8, 128), ("int4", Format.INT4, 8)):
+            matrix = Matrix(2 * spec.intermediate_size, spec.hidden_size, form, GROUP, Dtype.FLOAT16, zero=zero)
+            codes = rng.integers(0, 2 * zero, (matrix.outputs, matrix.inputs), dtype=np.uint8)
+            scales = np.full((matrix.outputs, matrix.groups), 1 / 128, dtype=np.float32)
+            packed = QuantizedMatrix(self._device.native, matrix, Dtype.BFLOAT16)
+            host = torch.empty(packed.nbytes, dtype=torch.uint8)
+            packed.pack(host.data_ptr(), MatrixRows(codes, scales, None), 0)
+            weight = QuantizedWeight(packed, host.to(self._device.torch), [matrix.outputs])
+            works[f"quantized_linear {name}"] = partial(QuantizedProducts(self._device, []).linear, x, weight, None)
         return works
 
     def _sampling(self) -> Works:

@@ -79,47 +79,31 @@ def _prefill_bytes(arguments: list[str]) -> int:
     return (64 + 2 * keys) * (dim + 8) * 2 + 2 * keys * 2 * 8
 
 
-def _few_rows_bytes(arguments: list[str]) -> int:
+def _quantized_bytes(arguments: list[str]) -> int:
     """Return the stages of codes, scales, offsets and rows of x."""
     bits, eights = int(arguments[1]), int(arguments[2])
     deep = 4 if eights <= 2 else 2
-    return _stages(4 * _tile_bytes(bits) + deep * eights * 8 * 64 * 2)
-
-
-def _many_rows_bytes(arguments: list[str]) -> int:
-    """Return the stages of codes, scales, offsets, rows of x and their sums."""
-    bits, across = int(arguments[1]), int(arguments[2])
-    return _stages(4 // across * _tile_bytes(bits) + across * 64 * (64 * 2 + 2 * 4))
-
-
-def _tile_bytes(bits: int) -> int:
-    """Return a step of 64 outputs: codes, scales and offsets."""
-    return 64 * 64 * bits // 8 + 2 * 2 * 64 * 4
-
-
-def _stages(each: int) -> int:
-    return each * (4 if 4 * each <= 99 << 10 else 3)
+    stage = 4 * (64 * 64 * bits // 8 + 2 * 2 * 64 * 4) + deep * eights * 8 * 64 * 2
+    return stage * (4 if 4 * stage <= 99 << 10 else 3)
 
 
 LAUNCHES: Mapping[str, Launch] = {
     "append_kv_kernel": Launch(128),
     "copy_blocks_kernel": Launch(256),
     "decode_attention_kernel": Launch(128, _decode_bytes),
-    "few_rows_kernel": Launch(128, _few_rows_bytes),
     "gated_codes_kernel": Launch(512),
     "gated_rows_kernel": Launch(256),
     "gather_rows_kernel": Launch(256),
     "join_splits_kernel": Launch(256),
     "layer_norm_kernel": Launch(512),
-    "many_rows_kernel": Launch(256, _many_rows_bytes),
     "prefill_attention_kernel": Launch(128, _prefill_bytes),
     "quantize_rows_kernel": Launch(512),
+    "quantized_linear_kernel": Launch(128, _quantized_bytes),
     "rms_norm_codes_kernel": Launch(512),
     "rms_norm_kept": Launch(512),
     "rms_norm_streamed": Launch(512),
     "sample_rows_kernel": Launch(512),
     "scaled_sums_kernel": Launch(256),
-    "sum_inputs_kernel": Launch(256),
     "unpack_rows_kernel": Launch(256),
 }
 """By the kernel's name; tests compare them with the sources."""

@@ -5,26 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace_engine.config import WeightQuant
 from headrace_engine.models.spec import DecoderSpec
-from headrace_engine.native.abi import QuantizedLimit
 
 from bench.gpu.costs import Cost
 from bench.gpu.decode import Load, Measured, prompt_cost, step_cost
-from bench.gpu.shapes import BFLOAT16, NUMBERS, Stored, weight_bytes, weight_values
+from bench.gpu.shapes import NUMBERS, Stored
 
 Limits = tuple[float, float]
 """Bytes per second of a copy, and operations per second of a bfloat16 product."""
 
 _STEP_SHARE, _PROMPT_SHARE = 0.8, 0.6
 """Predicted fractions of the limits: of steps of one token, and of prompts."""
-_CODED_SHARE = 0.45
-"""The same of products of many rows with codes: on an H100, mma.sync has two thirds of the operations that cuBLAS gets
-from other instructions, and a third of that is lost to making numbers of codes and scaling sums."""
 _KERNEL_S, _LAYER_KERNELS, _OTHER_KERNELS = 1.5e-6, 10, 7
 """Seconds of overhead of a kernel in a captured step; number of kernels per layer, and in the rest of a step."""
-_JOINS, _SUMS = 3, 4
-"""More kernels per layer where weights are codes: sums of splits; and sums of inputs for offsets of many rows."""
 _EAGER_S, _EAGER_LAYER_KERNELS = 5e-6, 25
 """The same for a model in transformers, whose kernels Python launches one by one."""
 
@@ -51,17 +44,13 @@ def decoding(
     spec: DecoderSpec, load: Load, batch: int, limits: Limits, stored: Stored = NUMBERS, *, eager: bool = False
 ) -> Mapping[str, Expected]:
     """Return the expectations of a load, by the names of `figures`."""
-    of_step = Cost(*step_cost(spec, batch, load.prompt + load.new // 2, stored))
-    of_prompts = Cost(*prompt_cost(spec, batch, load, stored))
-    step, prompts = of_step.floor(*limits), of_prompts.floor(*limits)
-    steps, rows = -(-batch // load.at_once), load.prompt * min(batch, load.at_once)
-    launches = _launches(spec, eager, stored, batch)
-    step_s = _seconds(of_step, batch, limits, stored, _STEP_SHARE)
-    step_s = max(step_s, launches) if eager else step_s + launches
-    prompts_s = _seconds(of_prompts, rows, limits, stored, _PROMPT_SHARE)
-    prompts_s += steps * _launches(spec, eager, stored, rows)
-    if stored.weights is not WeightQuant.NONE and rows > QuantizedLimit.QUANTIZED_MOST_ROWS:
-        prompts_s += steps * _unpacking(spec, limits, stored)
+    step = Cost(*step_cost(spec, batch, load.prompt + load.new // 2, stored)).floor(*limits)
+    prompts = Cost(*prompt_cost(spec, batch, load, stored)).floor(*limits)
+    launches = _launches(spec, eager)
+    step_s = step / _STEP_SHARE + launches
+    prompts_s = prompts / _PROMPT_SHARE + -(-batch // load.at_once) * launches
+    if eager:
+        step_s = max(step / _STEP_SHARE, launches)
     return {
         "step ms": Expected(1e3 * step, 1e3 * step_s),
         "prompts ms": Expected(1e3 * prompts, 1e3 * prompts_s),
@@ -69,33 +58,10 @@ def decoding(
     }
 
 
-def _seconds(cost: Cost, rows: int, limits: Limits, stored: Stored, share: float) -> float:
-    """Return the predicted seconds of a step, without launches.
-
-    Up to FEW_ROWS and above MOST_ROWS codes come to what numbers do: memory is the limit, or cuBLAS multiplies. In
-    between they are read from memory once, and from the cache for each further tile of rows.
-    """
-    copy, products = limits
-    few, most = QuantizedLimit.QUANTIZED_FEW_ROWS, QuantizedLimit.QUANTIZED_MOST_ROWS
-    if stored.weights is WeightQuant.NONE or not few < rows <= most:
-        return cost.floor(*limits) / share
-    return cost.floor(copy * share, products * _CODED_SHARE)
-
-
-def _unpacking(spec: DecoderSpec, limits: Limits, stored: Stored) -> float:
-    """Return the predicted seconds in which all codes are read, and written as numbers."""
-    moved = weight_bytes(spec, stored.weights) + BFLOAT16 * weight_values(spec)
-    return moved / (limits[0] * _STEP_SHARE)
-
-
-def _launches(spec: DecoderSpec, eager: bool, stored: Stored, rows: int) -> float:
+def _launches(spec: DecoderSpec, eager: bool) -> float:
     if eager:
         return _EAGER_S * _EAGER_LAYER_KERNELS * spec.num_layers
-    of_layer = _LAYER_KERNELS
-    if stored.weights is not WeightQuant.NONE:
-        summed = stored.weights is WeightQuant.INT4 and rows > QuantizedLimit.QUANTIZED_FEW_ROWS
-        of_layer += _JOINS + (_SUMS if summed else 0)
-    return _KERNEL_S * (of_layer * spec.num_layers + _OTHER_KERNELS)
+    return _KERNEL_S * (_LAYER_KERNELS * spec.num_layers + _OTHER_KERNELS)
 
 
 def _rate(batch: int, load: Load, prompts: float, step: float) -> float:

@@ -3,7 +3,6 @@
 
 #include "common/check.h"
 #include "core_device.h"
-#include "cuda/quantized/scratch.h"
 
 namespace core {
 
@@ -36,13 +35,13 @@ inline void check_data(Check& check, const CoreQuantized& matrix) {
 
 inline void check_op(Check& check, const CoreQuantizedLinear& args) {
   check_quantized(check, args.matrix);
-  check.count(args.rows);
+  check.that(args.rows >= 0 && args.rows <= CORE_QUANTIZED_ROWS, CORE_BAD_COUNT, args.rows);
   check.that(args.splits >= 1 && args.splits <= 65535, CORE_BAD_EXTENT, args.splits);
   if (!check.ok() || args.rows == 0) return;
   const size_t alignment = dtype_bytes(args.matrix.dtype);
   check_data(check, args.matrix);
   check.pointer(args.x, alignment).optional(args.bias, alignment).pointer(args.out, alignment);
-  if (scratch_values(args.matrix, args.rows, args.splits) != 0) check.pointer(args.scratch, kChunkBytes);
+  if (args.splits != 1) check.pointer(args.scratch, sizeof(float));
 }
 
 inline void check_op(Check& check, const CoreUnpackRows& args) {

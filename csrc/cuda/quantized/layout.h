@@ -20,11 +20,6 @@ constexpr int kTileOutputs = 64;
 constexpr int kStepInputs = 64;
 constexpr int kChunkBytes = 16;
 
-// Return the scales that an output has within a step.
-CORE_BOTH int scales_of_step(const CoreQuantized& matrix) {
-  return matrix.group == kStepInputs / 2 ? 2 : 1;
-}
-
 struct QuantizedLayout {
   int64_t tiles;
   int64_t steps;

@@ -103,7 +103,3 @@ class QuantizedMatrix:
     def splits(self, rows: int, multiprocessors: int) -> int:
         """Return the number of thread blocks that share the inputs of a product of `rows` rows."""
         return int(self._native.handle.core_quantized_splits(self.struct(), rows, multiprocessors))
-
-    def scratch_values(self, rows: int, splits: int) -> int:
-        """Return the number of float32 values of the scratch buffer of a product of `rows` rows."""
-        return int(self._native.handle.core_quantized_scratch(self.struct(), rows, splits))

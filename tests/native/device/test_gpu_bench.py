@@ -142,19 +142,6 @@ def test_codes_move_what_they_take() -> None:
     assert weight_bytes(LLAMA, WeightQuant.INT8) == pytest.approx(7.505e9, rel=1e-2)
 
 
-def test_codes_of_many_rows_are_predicted_by_their_kernels() -> None:
-    """For 128 rows by the speed of their products; for a step of prompts with what unpacking moves."""
-    load, stored = WHOLE.load, Stored(WeightQuant.INT4)
-    found = {batch: decoding(LLAMA, load, batch, H100, stored) for batch in (32, 64, 128)}
-    steps = {batch: each["step ms"].predicted or 0.0 for batch, each in found.items()}
-    multiplied = 2 * 128 * 7.505e9 / (0.45 * 798e12) * 1e3
-    assert multiplied < steps[128] < multiplied + 1
-    assert steps[32] < steps[64] < 0.6 * steps[128]
-    numbers = decoding(LLAMA, load, 64, H100)["prompts ms"].predicted or 0.0
-    unpacked = (found[64]["prompts ms"].predicted or 0.0) - numbers
-    assert unpacked == pytest.approx((weight_bytes(LLAMA, WeightQuant.INT4) + 15.01e9) / 2.4e12 * 1e3, rel=0.05)
-
-
 def test_stored_bytes_set_the_limit_of_steps() -> None:
     load = WHOLE.prompts
     limits = [

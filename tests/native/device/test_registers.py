@@ -91,15 +91,11 @@ def test_shared_memory_of_launches_is_what_the_sources_say(tmp_path: Path) -> No
         claims.append(f"static_assert(core::prefill::Tiles<{dim}>::kBytes == {prefill});")
     for bits in (4, 8):
         for eights in (1, 2, 4):
-            name = f"few_rows_kernel<float16, {bits}, {eights}, true>"
+            name = f"quantized_linear_kernel<float16, {bits}, {eights}, true>"
             shape, size = f"core::Shape<{bits}, {eights}>", Kernel(name, "sm_90a", 0, 0, 0).shared
             claims.append(f"static_assert({shape}::kStages * {shape}::kStageBytes == {size});")
-        for across in (1, 2):
-            name = f"many_rows_kernel<float16, {bits}, {across}, true>"
-            shape, size = f"core::many::Shape<{bits}, {across}>", Kernel(name, "sm_90a", 0, 0, 0).shared
-            claims.append(f"static_assert({shape}::kStages * {shape}::kStageBytes == {size});")
     source = tmp_path / "claims.cu"
-    headers = ("cuda/attention/prefill_tile.h", "cuda/quantized/stage.h", "cuda/quantized/many_stage.h")
+    headers = ("cuda/attention/prefill_tile.h", "cuda/quantized/stage.h")
     source.write_text("\n".join([*(f'#include "{header}"' for header in headers), *claims]))
     require("sh", "-c", Rebuild(build_native()).compiling(source))
     source.write_text(source.read_text() + "\nstatic_assert(core::prefill::Tiles<64>::kBytes == 1);")

@@ -2,54 +2,52 @@
 
 from native.mutants.mutant import CROOKED, RACE, WRONG, Mutant
 
-_FEW, _LINEAR, _UNPACK = (f"cuda/quantized/{name}.cu" for name in ("few_rows", "linear", "unpack_rows"))
-_CODES, _LAYOUT, _LOADS, _SCRATCH = (
-    f"cuda/quantized/{name}.h" for name in ("codes", "layout", "tile_loads", "scratch")
-)
+_LINEAR, _STAGE, _UNPACK = (f"cuda/quantized/{name}" for name in ("quantized_linear.cu", "stage.h", "unpack_rows.cu"))
+_CODES, _LAYOUT = "cuda/quantized/codes.h", "cuda/quantized/layout.h"
 _TESTS = "device/test_device_quantized.py::"
-_OF_FEW, _ODD = f"{_TESTS}test_multiplies_few_rows", f"{_TESTS}test_multiplies_matrices_of_odd_sizes"
+_FEW, _ODD = f"{_TESTS}test_multiplies_few_rows", f"{_TESTS}test_multiplies_matrices_of_odd_sizes"
 _PACKED = f"{_TESTS}test_packed_rows_are_the_codes_times_their_scales"
 
 MUTANTS = (
     Mutant(
         "codes_wait_one_group_short",
-        _FEW,
+        _LINEAR,
         "copies_wait<S::kStages - 2>();",
         "copies_wait<S::kStages - 1>();",
         "multiplies codes that are still on their way",
-        _OF_FEW,
+        _FEW,
         f"{RACE}|{WRONG}",
     ),
     Mutant(
         "codes_read_without_barrier",
-        _FEW,
+        _LINEAR,
         "copies_wait<S::kStages - 2>();\n    __syncthreads();",
         "copies_wait<S::kStages - 2>();",
         "multiplies rows of x that other warps are loading",
-        _OF_FEW,
+        _FEW,
         RACE,
     ),
     Mutant(
         "warps_joined_without_first_barrier",
-        _FEW,
+        _LINEAR,
         "other < S::kDeep; other++) {\n    __syncthreads();",
         "other < S::kDeep; other++) {",
         "stores sums over stages that other warps still multiply",
-        _OF_FEW,
+        _FEW,
         RACE,
     ),
     Mutant(
         "warps_joined_without_second_barrier",
-        _FEW,
+        _LINEAR,
         "mine[i * kWarpSize] = flat[i];\n    }\n    __syncthreads();",
         "mine[i * kWarpSize] = flat[i];\n    }",
         "adds sums that other warps have not stored",
-        _OF_FEW,
+        _FEW,
         RACE,
     ),
     Mutant(
         "x_of_any_alignment_in_packs",
-        _FEW,
+        _LINEAR,
         "args.matrix.inputs % 8 == 0 && in_packs({args.x});",
         "args.matrix.inputs % 8 == 0;",
         "copies 16 bytes from where a card has no such access",
@@ -58,7 +56,7 @@ MUTANTS = (
     ),
     Mutant(
         "first_group_of_a_step_alone",
-        _FEW,
+        _LINEAR,
         "matrix.group == 32 ? half : 0;",
         "0;",
         "scales the second group of a step by the first's",
@@ -67,11 +65,11 @@ MUTANTS = (
     ),
     Mutant(
         "outputs_of_rows_that_are_not_there",
-        _SCRATCH,
-        "if (output >= args.matrix.outputs || row >= args.rows) return;",
-        "if (output >= args.matrix.outputs) return;",
+        _LINEAR,
+        "if (output >= outputs || row >= args.rows) continue;",
+        "if (output >= outputs) continue;",
         "writes behind the last row",
-        _OF_FEW,
+        _FEW,
         WRONG,
     ),
     Mutant(
@@ -80,12 +78,12 @@ MUTANTS = (
         "[place % args.matrix.outputs]",
         "[place % (args.matrix.outputs + 1)]",
         "adds the bias of another output",
-        _OF_FEW,
+        _FEW,
         WRONG,
     ),
     Mutant(
         "steps_beyond_the_last",
-        _LOADS,
+        _STAGE,
         "tile < layout.tiles && step < layout.steps;",
         "tile < layout.tiles;",
         "multiplies codes of the next tile",
@@ -94,9 +92,9 @@ MUTANTS = (
     ),
     Mutant(
         "inputs_beyond_the_last",
-        _LOADS,
-        "row < args.rows && k < inputs;",
-        "row < args.rows;",
+        _STAGE,
+        "row_of_x < args.rows && k < inputs;",
+        "row_of_x < args.rows;",
         "multiplies the next row of x where the row has ended",
         _ODD,
         WRONG,
@@ -107,7 +105,7 @@ MUTANTS = (
         "kCountingFrom<T> + static_cast<float>(zero)",
         "kCountingFrom<T> + static_cast<float>(zero + 1)",
         "takes one from each code too much",
-        _OF_FEW,
+        _FEW,
         WRONG,
     ),
     Mutant(

@@ -1,5 +1,5 @@
 """All planted faults."""
 
-from native.mutants import attention, kv, many_rows, quantized, rows, sampling
+from native.mutants import attention, kv, quantized, rows, sampling
 
-MUTANTS = tuple(fault for part in (attention, kv, many_rows, quantized, rows, sampling) for fault in part.MUTANTS)
+MUTANTS = (*attention.MUTANTS, *kv.MUTANTS, *quantized.MUTANTS, *rows.MUTANTS, *sampling.MUTANTS)

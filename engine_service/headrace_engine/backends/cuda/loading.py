@@ -96,7 +96,7 @@ class CudaModel:
     @cached_property
     def products(self) -> QuantizedProducts:
         """Computes with the quantized weights; all steps share its scratch buffer."""
-        max_rows = 0 if "quantized_linear" in self.plain else QuantizedLimit.QUANTIZED_MOST_ROWS
+        max_rows = 0 if "quantized_linear" in self.plain else QuantizedLimit.QUANTIZED_ROWS
         return QuantizedProducts(self.device, list(self.weights.values()), max_rows)
 
     def embedding(self, token_id: int) -> Tensor:

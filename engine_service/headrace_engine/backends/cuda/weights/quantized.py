@@ -1,4 +1,4 @@
-"""Products with quantized weights: rows multiply the codes, unless so many share a step that numbers are faster."""
+"""Products with quantized weights: few rows multiply the codes; for many, weights are dequantized first."""
 
 from __future__ import annotations
 
@@ -61,9 +61,7 @@ class QuantizedProducts:
         max_rows: maximum rows that multiply the codes; above, weights are dequantized.
     """
 
-    def __init__(
-        self, device: Device, weights: Sequence[Any], max_rows: int = QuantizedLimit.QUANTIZED_MOST_ROWS
-    ) -> None:
+    def __init__(self, device: Device, weights: Sequence[Any], max_rows: int = QuantizedLimit.QUANTIZED_ROWS) -> None:
         self._device = device
         self._max_rows = max_rows
         values = max((_scratch_values(weight) for weight in weights if isinstance(weight, QuantizedWeight)), default=0)
@@ -92,13 +90,13 @@ class QuantizedProducts:
 
     def _multiply_codes(self, x: Tensor, weight: QuantizedWeight, bias: Tensor | None, out: Tensor) -> None:
         splits = weight.packed.splits(len(x), self._device.multiprocessors)
-        scratch = torch.empty(weight.packed.scratch_values(len(x), splits), dtype=torch.float32, device=x.device)
+        shares = torch.empty(splits if splits > 1 else 0, *out.shape, dtype=torch.float32, device=x.device)
         args = QuantizedLinear(
             matrix=weight.struct(),
             x=x.data_ptr(),
             bias=None if bias is None else bias.data_ptr(),
             out=out.data_ptr(),
-            scratch=scratch.data_ptr() or None,
+            scratch=shares.data_ptr() if splits > 1 else None,
             rows=len(x),
             splits=splits,
         )
