@@ -74,11 +74,13 @@ def test_whole_models_draw_with_it(model_path: Path, launched: list[str], monkey
     drawn = []
     for asked in ("flashinfer", "kernels"):
         monkeypatch.setenv(ATTENTION_VARIABLE, asked)
+        launched.clear()
         sequences = Sequences(ready(sim.make_runner(plan_for(model_path, max_batch=4))), prompts(4, 7), chunk=11)
+        assert asked == "flashinfer" or "prefill_attention" in launched  # Captured: such steps are replayed.
         launched.clear()
         sequences.generate(4)
         drawn.append([sampled.token_id for each in sequences.drawn for sampled in each])
-        assert ("prefill_attention" in launched) == (asked == "kernels")
+        assert "prefill_attention" not in launched
     assert sum(one == other for one, other in zip(*drawn, strict=True)) >= 12
 
 
@@ -87,9 +89,8 @@ def test_the_kernel_takes_codes_of_keys_and_values(
 ) -> None:
     runner = ready(sim.make_runner(plan_for(model_path, kv_cache_mode=KvCacheMode.INT8)))
     assert "keys and values are codes, so kernels compute attention of prompts" in caplog.text
-    launched.clear()
-    Sequences(runner, [[1, 2, 3]]).generate(1)
     assert "prefill_attention" in launched
+    Sequences(runner, [[1, 2, 3]]).generate(1)
 
 
 def test_what_cannot_be_is_refused(model_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,7 +155,7 @@ class CudaRunner(ModelRunner[CudaModel]):
         mixed = largest_step(self._plan, model.positions.length)
         taken, decoded = (model.device.taken(partial(steps.run, each)) for each in (mixed, [mixed[-1]] * len(mixed)))
         # One captured step runs at a time, so that all of them share the memory of the largest.
-        captured = max(decoded, model.device.taken(steps.compute_padding))
+        captured = max(decoded, model.device.taken(steps.compute_padding) if steps.captures_prompts else 0)
         if FLASH in model.plain:  # Flash attention runs only for prompts that begin, unlike the mixed step's.
             begun = [replace(mixed[0], start=0), *mixed[1:]]
             taken = max(taken, model.device.taken(partial(steps.run, begun)))

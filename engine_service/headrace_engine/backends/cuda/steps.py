@@ -70,6 +70,12 @@ class StepRunner:
         """Stop launching the rest of the step."""
         self._decoder.interrupt()
 
+    @property
+    def captures_prompts(self) -> bool:
+        """True if `capture` captures steps with prompts, whose attention then must not be planned on the host."""
+        model = self._model
+        return model.paged is None and FLASH not in model.plain and not NOT_CAPTURED & model.plain
+
     def capture(self) -> None:
         """Capture steps of few rows, as far as all ops allow it; other steps are launched op by op."""
         if NOT_CAPTURED & self._model.plain:
@@ -81,7 +87,7 @@ class StepRunner:
             self._graphs = DecodeGraphs(
                 model.device, largest, self._pool.spare_block, self._staging.fill, self._compute
             )
-            if model.paged is None and FLASH not in model.plain:  # Both plan attention of prompts on the host.
+            if self.captures_prompts:
                 self._prompt_graphs = PromptGraphs(
                     model.device,
                     model.sizes.rows,
