@@ -159,8 +159,11 @@ def test_bc143_what_cannot_be_compiled_is_refused(client: Client, response_forma
 @pytest.mark.parametrize(
     ("response_format", "why"),
     [
-        ({"type": "regex", "regex": "(a{1000}){1000}"}, "takes too much to match"),
-        ({"type": "json_schema", "json_schema": {"type": "string", "pattern": "^(a{1000}){700}$"}}, "takes too much"),
+        ({"type": "regex", "regex": "(a{1000}){1000}"}, "takes too (much|long) to match"),
+        (
+            {"type": "json_schema", "json_schema": {"type": "string", "pattern": "^(a{1000}){700}$"}},
+            "takes too (much|long)",
+        ),
         ({"type": "json_schema", "json_schema": '{"items":' * 200 + "{}" + "}" * 200}, "nested 201 deep"),
         ({"type": "grammar", "text": chained(3000)}, "chained too deep"),
         ({"type": "grammar", "text": "start: e\n" + doubled(60)}, "too ambiguous"),
