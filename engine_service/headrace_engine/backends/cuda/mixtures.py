@@ -70,7 +70,9 @@ class Mixtures:
         self._gated = gated
         self._stacked: dict[int, _Stacked] = {}
 
-    def routed(self, x: Tensor, scores: Tensor, experts: Sequence[Expert[Tensor]], correction: Tensor | None) -> Tensor:
+    def routed(
+        self, x: Tensor, scores: Tensor, experts: Sequence[Expert[Tensor]], correction: Tensor | None = None
+    ) -> Tensor:
         """Return the weighted sums of the outputs of each row's experts, [rows, hidden], summed in float32."""
         chosen, weights = route(scores, self._spec, correction)
         layer = self._layer(experts)
