@@ -103,19 +103,16 @@ class Router:
 
         One that has computed the beginning of the prompt is preferred where that makes nobody wait: it has no queue,
         and at most ALLOWANCE requests more than the least loaded one.
-
         With a key, on the engine that every gateway chooses for it, whatever the load. An engine whose core is being
         replaced is tried last: its core may be back by then.
 
         Args:
             model_name: the model.
-            begin: starts the request on an engine. Called again with another engine after a refusal in MOVES_ON, or
-                if the call did not get through.
+            begin: starts it on an engine; again on another after a refusal in MOVES_ON, or a call that got nowhere.
             key: start key, so that concurrent starts through several gateways meet on one engine; "": none.
             processors: names of the logits processors that the engine must have.
             prompt: digests of the prompt's beginnings.
-            adapter: name of the request's adapter; "": none. Without a key, engines that have refused it lately are
-                tried last.
+            adapter: its adapter; "": none. Without a key, engines that have refused it lately are tried last.
             counted: it adds to the engine's load.
 
         Raises:
