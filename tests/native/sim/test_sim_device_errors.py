@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("simulator")
 
 
 class Card(SimDevice):
-    """A card of 64 MiB, of which others take some, where steps take 3 MiB and 1 MiB.
+    """A card of 64 MiB, of which others take some, where the largest step takes 3 MiB and a captured one 1 MiB.
 
     Args:
         free: bytes that are free.
@@ -34,7 +34,7 @@ class Card(SimDevice):
         super().__init__()
         self.name = "cuda:0"
         self.free = free
-        self.steps = iter((3 * MIB, MIB))
+        self.steps = iter((3 * MIB, MIB, MIB))
 
     def memory(self) -> tuple[int, int]:
         return 64 * MIB, self.free

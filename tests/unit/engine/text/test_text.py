@@ -164,7 +164,7 @@ class TestChat:
     async def test_half_a_surrogate_pair_in_a_further_key_is_no_text(self) -> None:
         text = TextProcessor(bundle(BYTES, chat_template="{{ messages[0].a }}"))
         error = await refused(text, user("x", extra_json='{"a": "\\ud83d"}'))
-        assert error.violations[0].field == "prompt"
+        assert error.violations[0].field == "chat.messages[0].extra_json"
 
     async def test_bc067_a_model_without_a_template_still_takes_text(self) -> None:
         text = TextProcessor(bundle(BYTES, chat_template=None))
