@@ -16,13 +16,16 @@ CORE_CUDA ?= $(if $(shell command -v nvidia-smi),AUTO,OFF)
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PATH := $(CURDIR)/$(BIN):$(PATH)
+# Every process that tests start would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 # What users type is text: `value` takes it as it stands, and make, which would expand it, does not export it.
 unexport PROMPT PORT ENGINE_PORT HTTP_PORT MODELS
 
 STEP := $(PYTHON) deploy/step.py
 PIP := $(BIN)/pip install --quiet
 PYTEST := $(BIN)/pytest
-PARTS := unit native conformance e2e packaging
+PARTS := e2e unit native conformance packaging
+JOBS ?= $(shell nproc)  ## test: parts that run at once
 FORMATTED := $(shell git ls-files 'csrc/*.h' 'csrc/*.cpp' 'csrc/*.cu' 'tests/native/*.cpp' 2>/dev/null)
 
 .PHONY: help run test check format proto-baseline native soak fields folders docs model-configs models images compose-test bench-service bench-streams bench-scheduling bench-accuracy bench-prefix bench-flood bench-routing bench-startup bench-vocabularies bench-cpu bench-soak cuda-all gpu-bench gpu-check clean $(addprefix test-,$(PARTS))
@@ -45,15 +48,14 @@ run: export RUN_ENGINE_PORT = $(value ENGINE_PORT)
 run: export RUN_HTTP_PORT = $(value HTTP_PORT)
 run: export RUN_MODELS = $(value MODELS)
 
-test: $(VENV)/.tests $(VENV)/.model  ## run every test, with the time of each part
-	@deploy/timed_parts.sh $(PARTS)
+test: $(VENV)/.tests $(VENV)/.model  ## run every test; prints what a part said when it has ended
+	@$(MAKE) --jobs=$(JOBS) --output-sync=target --keep-going $(addprefix test-,$(PARTS))
 
 $(addprefix test-,$(PARTS)): test-%: $(VENV)/.tests $(VENV)/.model
 	$(PYTEST) tests/$*
 
 native: $(VENV)/.tests  ## build the native libraries for the tests
-	cmake -S tests/native -B build/native -G Ninja -DCORE_SIM=ON -DCORE_CUDA=OFF -DCMAKE_COMPILE_WARNING_AS_ERROR=ON
-	cmake --build build/native
+	@PYTHONPATH=tests $(BIN)/python -c 'from native.build import build_native; print(build_native())'
 
 soak: $(VENV)/.tests $(VENV)/.model  ## run the tests that are too long for every change, and 512 streams for SECONDS; writes bench/results/service.md
 	$(PYTEST) tests -m soak

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -13,6 +14,9 @@ from hypothesis import HealthCheck, settings
 # No test fails by how long it takes, on whatever machine.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+# Threads of torch wait for each other at every op, on a busy machine for longer than tiny models take in one thread.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Shells start what runs in their background with SIGINT ignored, nohup with SIGHUP; what tests start would
 # inherit that.

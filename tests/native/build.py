@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import headrace_engine
 import pytest
 from headrace_engine.environment import NATIVE_VARIABLE
 
@@ -43,9 +44,21 @@ def native_libraries() -> Path:
 
 
 def build_native() -> Path:
-    """Builds the libraries for the CPU and the C++ test programs from this tree."""
+    """Builds the simulator and the C++ test programs from this tree, beside the core_cpu that is installed."""
+    installed = f"-DCORE_CPU_LIBRARY={installed_core()}"
     sim = f"-DCORE_SIM={'ON' if HAS_NVCC else 'OFF'}"
-    return cmake("native", "tests/native", "-DCORE_CUDA=OFF", sim, "-DCMAKE_COMPILE_WARNING_AS_ERROR=ON")
+    return cmake("native", "tests/native", "-DCORE_CUDA=OFF", installed, sim, "-DCMAKE_COMPILE_WARNING_AS_ERROR=ON")
+
+
+def installed_core() -> Path:
+    """The installed core_cpu, which `make` has built from this tree; fails where its sources have changed since."""
+    paths = (Path(root) / "lib" / "libcore_cpu.so" for root in headrace_engine.__path__)
+    path = next(path for path in paths if path.is_file())
+    sources = [each for pattern in ("core*.h", "cpu/**/*.*", "common/*.*") for each in (ROOT / "csrc").glob(pattern)]
+    changed = [each for each in sources if each.stat().st_mtime > path.stat().st_mtime]
+    if changed:
+        pytest.fail(f"{changed[0]} has changed since core_cpu was installed: make .venv/.installed", pytrace=False)
+    return path
 
 
 def cmake(name: str, source: str, *options: str, targets: tuple[str, ...] = ("all",)) -> Path:

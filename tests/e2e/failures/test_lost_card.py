@@ -62,7 +62,6 @@ def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fleet]:
     with ExitStack() as stack:
         with pytest.MonkeyPatch.context() as environment:
             environment.setenv(NATIVE_VARIABLE, str(native_libraries()))
-            environment.setenv("OMP_NUM_THREADS", "1")
             card = stack.enter_context(engine_on_a_card("card", gate, there, *arguments))
             cpus = stack.enter_context(engine_server("cpus", "--backend", "cpu"))
         stack.callback(gate.open)

@@ -49,5 +49,4 @@ def _start(stack: contextlib.ExitStack, processors: dict[str, Path]) -> Server:
     """Start the service; only it and its cores use the libraries of the tests."""
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv(NATIVE_VARIABLE, str(native_libraries()))
-        environment.setenv("OMP_NUM_THREADS", "1")  # Idle threads of torch spin, which takes CPU cores from others.
         return stack.enter_context(simulated_engine("e1", *processor_arguments(processors)))

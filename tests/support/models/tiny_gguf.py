@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
@@ -294,11 +295,16 @@ def _tensors(source: Path, config: Mapping[str, Any], architecture: str) -> Iter
 
 def file_tensor_name(name: str, architecture: str, layers: int) -> str:
     """Return the name in GGUF files of a tensor of Hugging Face files."""
-    (kind,) = [kind for kind, known in gguf.MODEL_ARCH_NAMES.items() if known == architecture]
     name = name.replace("e_score_correction_bias", "e_score_correction.bias")
-    found = gguf.get_tensor_name_map(kind, layers).get_name(name, try_suffixes=(".weight", ".bias"))
+    found = _name_map(architecture, layers).get_name(name, try_suffixes=(".weight", ".bias"))
     assert found is not None, name
     return found
+
+
+@cache
+def _name_map(architecture: str, layers: int) -> gguf.TensorNameMap:
+    (kind,) = [kind for kind, known in gguf.MODEL_ARCH_NAMES.items() if known == architecture]
+    return gguf.get_tensor_name_map(kind, layers)
 
 
 def interleaved(name: str, data: Array, config: Mapping[str, Any], architecture: str) -> Array:
