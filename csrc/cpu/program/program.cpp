@@ -235,7 +235,7 @@ void check_op(OpCheck& check, const CoreExperts& op) {
   check.that(is_gate(op.activation), CORE_UNKNOWN_DTYPE, op.activation);
   check.that(is_precision(op.activations), CORE_UNKNOWN_DTYPE, op.activations);
   check.not_negative(op.mixer_threshold).that(std::isfinite(op.scale), CORE_BAD_NUMBER, op.scale);
-  check.pointer(op.experts);
+  check.optional(op.correction, sizeof(float)).pointer(op.experts);
   for (int32_t i = 0; check.ok() && i < op.count; i++) check_expert(check, op, op.experts[i]);
 }
 

@@ -10,7 +10,7 @@ from functools import partial
 from headrace_proto.pure.faults import is_fault
 
 from headrace_engine.core.runner import Runner
-from headrace_engine.errors import HeadraceError, in_words
+from headrace_engine.errors import HeadraceError, in_words, sendable
 from headrace_engine.ipc.plans import AdapterPlan
 
 _IDLE_WAIT = 0.005
@@ -77,7 +77,7 @@ def why_not(load: Callable[[], object]) -> str:
     try:
         load()
     except HeadraceError as error:
-        return error.message
+        return sendable(error.message)
     except BaseException as error:
         if not is_fault(error):
             raise

@@ -35,7 +35,7 @@ class Stall:
 
         Args:
             answered: the rank is between two commands.
-            processor_time: grows while it computes.
+            processor_time: grows while any rank computes, for which it may wait, too.
             progress: grows while rank 0 gets on, for which it may wait.
             patience: times the limit in which it need do nothing; it may compute for _BUSY times as long.
         """
@@ -51,8 +51,8 @@ class Stall:
 def watch(ranks: Sequence[RankLink], limit: float, progress: Callable[[], int]) -> CoreFailed:
     """Wait until a rank ends, or hangs; return what there is to report of it.
 
-    A rank hangs that for the whole limit answers no ping and computes nothing, while rank 0, for which it may wait in
-    an exchange, does not get on either. One that computes, or that loads, has several times the limit.
+    A rank hangs that for the whole limit answers no ping, while no rank computes and rank 0 does not get on either: it
+    may wait for any of them in an exchange. While one computes, and for one that loads, it is several times the limit.
 
     Args:
         limit: in seconds.
@@ -64,17 +64,16 @@ def watch(ranks: Sequence[RankLink], limit: float, progress: Callable[[], int]) 
         poll.register(descriptor, 0)  # No events: a hang-up is always reported.
     stalls = {rank: Stall() for rank in ranks}
     while not (ended := poll.poll(min(1000 * limit / _CHECKS, _LONGEST_POLL))):
-        own = progress()
-        checked = {rank.number: _checked(rank, stall, own) for rank, stall in stalls.items()}
+        own, computed = progress(), sum(rank.processor_time for rank in ranks)
+        checked = {rank.number: _checked(rank, stall, computed, own) for rank, stall in stalls.items()}
         hung = {number: times for number, times in checked.items() if times}
         if hung:
             return _lost(hung, limit)
     return by_descriptor[ended[0][0]].failure()
 
 
-def _checked(rank: RankLink, stall: Stall, progress: int) -> int:
-    answered = rank.ping()
-    return stall.note(answered, rank.processor_time, progress, 1 if rank.loaded else _LOADING)
+def _checked(rank: RankLink, stall: Stall, processor_time: int, progress: int) -> int:
+    return stall.note(rank.ping(), processor_time, progress, 1 if rank.loaded else _LOADING)
 
 
 def _lost(hung: Mapping[int, int], limit: float) -> CoreFailed:

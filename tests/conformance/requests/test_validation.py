@@ -54,6 +54,18 @@ def test_what_no_budget_would_hold_is_refused(client: Client, folders: Folders) 
         client.release_model("tight")
 
 
+def test_more_sequences_than_ever_start_are_refused(client: Client, folders: Folders) -> None:
+    client.install_model("narrow", path=str(folders.tiny), max_length=64, num_threads=1, max_batch=2, max_waiting=2)
+    client.start_model("narrow")
+    try:
+        for call in (client.validate_request, client.start_request):
+            with pytest.raises(InvalidRequestError, match=r"config\.n = 5 never starts: 2 sequences"):
+                call("narrow", ids=[1, 2], n=5, max_new_tokens=2)
+    finally:
+        client.stop_model("narrow")
+        client.release_model("narrow")
+
+
 def test_nothing_is_started(client: Client) -> None:
     before = [one.handle for one in client.list_requests(MODEL)]
     client.validate_request(MODEL, text="Once upon", n=3, response_format={"type": "regex", "regex": "[a-z]+"})

@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.guided.grammar import translate
+from headrace_engine.guided.tags.marks import _completed
 from headrace_engine.guided.tags.place import MAX_FEWEST
 from headrace_engine.guided.tags.texts import MAX_ALTERNATIVES, MAX_ENDS
 from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
+from headrace_proto.pure.limits import MAX_PARTS_BYTES
+from hypothesis import given
+from hypothesis import strategies as st
 from unit.guided.test_call_grammars import Letters
 from unit.guided.test_structural_repeats import const, repeat
 from unit.guided.test_structural_tags import accepts, form, guide, tag, triggered
@@ -282,3 +286,15 @@ def test_parameters_stand_one_by_one_in_styles_of_models(wanted: Any, text: str,
 def test_what_a_style_cannot_write_is_refused_by_name(wanted: Any, words: str) -> None:
     with pytest.raises(InvalidArgument, match=words):
         guide(Letters([]), wanted)
+
+
+@given(st.text("ab", min_size=1, max_size=12), st.text("ab", min_size=1, max_size=12))
+def test_a_mark_completes_what_it_begins_with(mark: str, text: str) -> None:
+    expected = [text[:at] for at in range(1, len(text)) if mark.startswith(text[at:])]
+    assert _completed(mark, text) == expected
+
+
+def test_a_mark_that_completes_a_long_text_everywhere_is_refused() -> None:
+    """In a time that grows with the texts, not with the product of both."""
+    with pytest.raises(InvalidArgument, match="completes in too many ways"):
+        _completed("a" * (MAX_PARTS_BYTES // 2 + 1), "a" * (MAX_PARTS_BYTES // 2))

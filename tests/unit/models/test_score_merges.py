@@ -92,6 +92,13 @@ def test_a_cut_that_a_better_pair_crosses_is_left_out() -> None:
     assert merges(tokens, [0, 0, 0, -1, -2, -3], [True] * 6) == [("b", "c"), ("a", "b"), ("a", "bc")]
 
 
+def test_cuts_that_are_not_judged_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a file may need more rounds than any vocabulary."""
+    monkeypatch.setattr(score_merges, "_MOST_ROUNDS", 0)
+    tokens, scores = ["a", "b", "c", "bc", "ab", "abc"], [0.0, 0.0, 0.0, -1.0, -2.0, -3.0]
+    assert merges(tokens, scores, [True] * 6) == by_definition(tokens, scores, [True] * 6)
+
+
 def test_merges_do_not_depend_on_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     tokens = list(dict.fromkeys(chain("abc", *(("a" * n, "ab" * n, "c" + "a" * n) for n in range(1, 30)))))
     scores = [-float(len(token)) for token in tokens]

@@ -49,9 +49,9 @@ class Renderer:
         field: str = "chat",
     ) -> None:
         self._field = field
-        self._refusal: Refusal | None = None  # Of the template.
+        self._template = _Template()
         setup = Setup(source, with_tools, variables, special_texts, field)
-        self._worker = SideWorker(_MODULE, "renders chats", setup, Answer, _closed, self._compiled)
+        self._worker = SideWorker(_MODULE, "renders chats", setup, Answer, _closed, self._template.compiled)
 
     def check(self) -> None:
         """Compile the template.
@@ -90,8 +90,7 @@ class Renderer:
         Args:
             field: path of the field that requested the work.
         """
-        if self._refusal is not None:
-            raise self._refusal.error()
+        self._template.check()
         try:
             return work()
         except UnicodeEncodeError as error:
@@ -102,10 +101,22 @@ class Renderer:
             _log.warning("rendering_process_ended: status %d, the chat is tried again", end.status)
         return self._attempt(work, field, attempts - 1)
 
-    def _compiled(self, answer: Answer) -> None:
-        if answer.refusal is not None:
-            self._refusal = answer.refusal
-            raise answer.refusal.error()
+
+class _Template:
+    """What compiling the template has shown. The worker knows this alone: its process ends with the renderer."""
+
+    def __init__(self) -> None:
+        self._refusal: Refusal | None = None
+
+    def compiled(self, answer: Answer) -> None:
+        """Take the answer to the template; raise its refusal."""
+        self._refusal = answer.refusal
+        self.check()
+
+    def check(self) -> None:
+        """Raise the template's refusal, if it was refused."""
+        if self._refusal is not None:
+            raise self._refusal.error()
 
 
 def _closed() -> Unavailable:

@@ -140,14 +140,15 @@ class Model:
         """
         self._allow("ReleaseModel", ModelState.INSTALLING, ModelState.INITIAL, ModelState.STOPPED, ModelState.FAILED)
         self._verbs.cancel("start", "install")
-        self.prepared = None
+        self._forget_files()
         self.failure = None  # The release itself succeeded.
         self.wanted = ModelState.RELEASED
         self._enter(ModelState.RELEASED)
 
     async def close(self) -> None:
-        """End all sequences and the core at once, and wait until the core is gone."""
+        """End all sequences, side processes and the core at once, and wait until the core is gone."""
         self._verbs.cancel("start", "install", "stop")
+        self._forget_files()
         self.outputs.finish_all(FinishReason.DRAINED)
         await self.core.close()
 
@@ -235,10 +236,16 @@ class Model:
         if self.state is ModelState.FAILED:
             return
         self.failure = error
-        self.prepared = None
+        self._forget_files()
         self.core.give_up()
         self._enter(ModelState.FAILED)
         self._verbs.begin("close", self.core.close())
+
+    def _forget_files(self) -> None:
+        """Free what was read of the files. The side processes are ended here, as no collection may look at them."""
+        if self.prepared is not None:
+            self.prepared.close()
+            self.prepared = None
 
     def _enter(self, state: ModelState, progress: ModelProgress | None = None) -> None:
         self.state = state

@@ -192,9 +192,6 @@ class ModelRegistry:
 
     async def close(self) -> None:
         """End all cores and side processes."""
-        for model in self.all():
-            if model.prepared is not None:
-                model.prepared.close()
         await asyncio.gather(*(model.close() for model in self._models.values()), self._releases.close())
         await self._kept.close()
 

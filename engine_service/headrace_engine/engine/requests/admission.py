@@ -16,7 +16,7 @@ from headrace_engine.engine.models.state_errors import core_restarting, starting
 from headrace_engine.engine.requests.awaited_starts import AwaitedStarts
 from headrace_engine.engine.requests.core_command import common_command
 from headrace_engine.engine.requests.forecast import check_deadline, work_of
-from headrace_engine.engine.requests.overload import Arrival, check_beams, check_queue, time_to_budget
+from headrace_engine.engine.requests.overload import Arrival, check_fits, check_queue, time_to_budget
 from headrace_engine.engine.requests.owner_limits import OwnerLimitCheck
 from headrace_engine.engine.requests.registry import RequestRegistry
 from headrace_engine.engine.requests.requests import Request
@@ -125,7 +125,7 @@ class Admission:
             InvalidArgument, NotFound, FailedPrecondition, Unavailable: as `accept`.
         """
         start, resolved = await self._resolved(request)
-        check_beams(start.model, resolved.generation, len(resolved.prompt.ids))
+        check_fits(start.model, _arrival(start, resolved))
         _, _, need = self._needed(start, resolved, self._open(start.model))
         limit = start.model.effective.config.max_result_bytes or 0
         if need.bytes > limit:
@@ -146,12 +146,11 @@ class Admission:
     def _reserve(self, start: Start, resolved: Resolved, prepared: Prepared) -> _Reserved:
         """Check queue and deadline, and reserve the maximum bytes of the results and the request's payload."""
         model, generation, length = start.model, resolved.generation, len(resolved.prompt.ids)
-        left = [len(one.delivered_ids) for one in resolved.resumed if not one.ended]
-        check_beams(model, generation, length)
-        arrival = Arrival(start.request.party, generation.effective, len(left))
+        arrival = _arrival(start, resolved)
+        check_fits(model, arrival)
         ahead = check_queue(model, arrival)
-        if left:
-            work = work_of(generation, length, min(left))
+        if resolved.left:
+            work = work_of(generation, length, min(len(one.delivered_ids) for one in resolved.left))
             check_deadline(model, generation.effective.deadline, self._clock() - start.arrival, work)
         plan, tops, need = self._needed(start, resolved, prepared)
         self._check_owner(start, need, arrival.count)
@@ -229,6 +228,10 @@ class Admission:
             handover=request.handover,
             answer_format=resolved.prompt.answer.format,
         )
+
+
+def _arrival(start: Start, resolved: Resolved) -> Arrival:
+    return Arrival(start.request.party, resolved.generation, len(resolved.prompt.ids), len(resolved.left))
 
 
 def _prepared(model: Model) -> Prepared:

@@ -25,12 +25,19 @@ class Arrival:
 
     Attributes:
         party: the party whose share of the queue it takes.
+        prompt_length: in tokens.
         sequences: number of its sequences that have not ended elsewhere.
     """
 
     party: str
-    config: GenerationConfig
+    generation: Generation
+    prompt_length: int
     sequences: int
+
+    @property
+    def config(self) -> GenerationConfig:
+        """Its effective config."""
+        return self.generation.effective
 
     @property
     def count(self) -> int:
@@ -47,11 +54,9 @@ def check_queue(model: Model, arrival: Arrival) -> int:
 
     Raises:
         ResourceExhausted: QUEUE_FULL: too many sequences wait, or too many of this party.
-        InvalidArgument: the request alone exceeds the maximum of a party.
     """
     config, outputs = model.effective.config, model.outputs
     batch, most, line = config.max_batch or 0, config.max_waiting or 0, outputs.queue
-    _check_fits(arrival, batch, most)
     slots = max(0, batch - (outputs.live - len(line)))
     free = most - max(0, len(line) + arrival.count - slots)
     held = max(0, line.of(arrival.party) + arrival.count - slots)
@@ -63,27 +68,15 @@ def check_queue(model: Model, arrival: Arrival) -> int:
     return ahead
 
 
-def check_beams(model: Model, generation: Generation, prompt_length: int) -> None:
-    """Refuse a beam search that the model could never compute: its beams run at once, and share blocks by chance alone.
+def check_fits(model: Model, arrival: Arrival) -> None:
+    """Refuse a request that the model could never compute, however little there is to do.
 
     Raises:
-        InvalidArgument: naming num_beams, with the numbers.
+        InvalidArgument: naming n, best_of or num_beams, with the numbers.
     """
-    if not has_beams(generation.effective):
-        return
-    config, beams = model.effective.config, generation.effective.num_beams or 1
-    batch, budget = config.max_batch or 0, config.max_prefill_tokens or 0
-    if beams > min(batch, budget):
-        text = f"= {beams} is more than a step computes: max_batch {batch}, max_prefill_tokens {budget}"
-        raise InvalidArgument.field("config.num_beams", text)
-    size, longest = config.block_size or 1, prompt_length + generation.max_new - 1
-    needed, blocks = beams * -(-longest // size), config.num_blocks or 0
-    if needed > blocks:
-        text = f"= {beams} needs {needed} blocks of {size} tokens for prompt {prompt_length} + {generation.max_new} new"
-        raise InvalidArgument.field("config.num_beams", f"{text} tokens; there are {blocks}: lower one of them")
-
-
-def _check_fits(arrival: Arrival, batch: int, most: int) -> None:
+    _check_beams(model, arrival)
+    config = model.effective.config
+    batch, most = config.max_batch or 0, config.max_waiting or 0
     beyond = max(0, arrival.count - batch)
     if beyond and not within_share(beyond, most - beyond):
         name = "best_of" if has_candidates(arrival.config) else "num_beams" if has_beams(arrival.config) else "n"
@@ -91,6 +84,23 @@ def _check_fits(arrival: Arrival, batch: int, most: int) -> None:
         raise InvalidArgument.field(
             f"config.{name}", f"{text}, and of the {most} that may wait (max_waiting) one caller has three quarters"
         )
+
+
+def _check_beams(model: Model, arrival: Arrival) -> None:
+    """Refuse beams that exceed a step or the pool: they run at once, and share blocks by chance alone."""
+    if not has_beams(arrival.config):
+        return
+    config, beams = model.effective.config, arrival.config.num_beams or 1
+    prompt_length, max_new = arrival.prompt_length, arrival.generation.max_new
+    batch, budget = config.max_batch or 0, config.max_prefill_tokens or 0
+    if beams > min(batch, budget):
+        text = f"= {beams} is more than a step computes: max_batch {batch}, max_prefill_tokens {budget}"
+        raise InvalidArgument.field("config.num_beams", text)
+    size, longest = config.block_size or 1, prompt_length + max_new - 1
+    needed, blocks = beams * -(-longest // size), config.num_blocks or 0
+    if needed > blocks:
+        text = f"= {beams} needs {needed} blocks of {size} tokens for prompt {prompt_length} + {max_new} new"
+        raise InvalidArgument.field("config.num_beams", f"{text} tokens; there are {blocks}: lower one of them")
 
 
 def _why_full(model: Model, arrival: Arrival, *, full: bool) -> str:

@@ -77,6 +77,11 @@ class Resolved:
     options: DetailOptions
     warnings: tuple[ConfigWarning, ...]
 
+    @property
+    def left(self) -> list[ResumedSequence]:
+        """The sequences that have not ended elsewhere."""
+        return [one for one in self.resumed if not one.ended]
+
 
 def check_start(request: StartRequest) -> None:
     """Refuse requests that no model could accept.

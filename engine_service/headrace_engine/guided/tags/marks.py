@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from headrace_engine.guided.calls.lark import Rules
@@ -99,7 +99,36 @@ def _completed(mark: str, text: str) -> list[str]:
     Raises:
         InvalidArgument: BAD_RESPONSE_FORMAT: they are too long together.
     """
-    sizes = [at for at in range(1, len(text)) if mark.startswith(text[at:])]
-    if sum(sizes) > _MAX_BEGINNINGS:
-        raise refused(f'structural_tag: excludes has "{text[:64]}", which "{mark[:64]}" completes in too many ways')
-    return [text[:at] for at in sizes]
+    begun, left = [], _MAX_BEGINNINGS
+    for length in _overlaps(text, mark):
+        left -= len(text) - length
+        if left < 0:
+            raise refused(f'structural_tag: excludes has "{text[:64]}", which "{mark[:64]}" completes in too many ways')
+        begun.append(text[: len(text) - length])
+    return begun
+
+
+def _overlaps(text: str, mark: str) -> Iterator[int]:
+    """Yield how many characters at the end of a text begin a mark, the most first, but never the whole text.
+
+    The search of Knuth, Morris and Pratt: linear, as strangers send both.
+    """
+    mark = mark[: len(text) - 1]
+    shorter = [0] * (len(mark) + 1)  # By the length of a beginning of the mark: the next shorter one at its end.
+    matched = 0
+    for at in range(1, len(mark)):
+        matched = _extended(mark, shorter, matched, mark[at])
+        shorter[at + 1] = matched
+    matched = 0
+    for character in text[1:]:
+        matched = _extended(mark, shorter, matched, character)
+    while matched:
+        yield matched
+        matched = shorter[matched]
+
+
+def _extended(mark: str, shorter: list[int], matched: int, character: str) -> int:
+    """Return the length of the longest beginning of the mark that ends with a character, after one of `matched`."""
+    while matched and (matched == len(mark) or mark[matched] != character):
+        matched = shorter[matched]
+    return matched + 1 if mark[matched : matched + 1] == character else 0

@@ -24,6 +24,9 @@ LONGEST_PIECE = 2**16
 _PORTION = 2**18
 """Characters whose hashes are in memory at a time, besides those of one piece."""
 
+_MOST_ROUNDS = 20_000
+"""Rounds in which pairs are judged, of some 20 µs at least: ten times those of any vocabulary. The rest is kept."""
+
 _BASE = 0x9E37_79B9_7F4A_7C15
 _NO_KEY = np.uint64(2**64 - 1)
 _SPREAD = np.uint64(0xD6E8_FEB8_6659_FD93)
@@ -137,6 +140,8 @@ def _used(
     order = np.argsort(vocabulary.lengths[whole], kind="stable")
     ends = np.flatnonzero(np.diff(vocabulary.lengths[whole[order]], append=-1)) + 1
     for pairs in np.split(order, ends[:-1]):
+        if made.rounds > _MOST_ROUNDS:
+            break
         used[pairs] = made.judged(whole[pairs], left[pairs], right[pairs])
     return used
 
@@ -146,10 +151,14 @@ class _Made:
 
     A part of a pair was made after the other one if its last merge is worse than all that made the other: those would
     have come before it.
+
+    Attributes:
+        rounds: number of rounds in which pairs were judged.
     """
 
     def __init__(self, vocabulary: _Vocabulary, atoms: Sequence[int]) -> None:
         count = len(vocabulary.lengths)
+        self.rounds = 0
         self._vocabulary = vocabulary
         self._left, self._right = (np.full(count, -1, np.int64) for _ in range(2))
         self._last, self._worst = (np.full(count, _NO_KEY, np.uint64) for _ in range(2))
@@ -163,9 +172,11 @@ class _Made:
     def judged(self, whole: Numbers, left: Numbers, right: Numbers) -> NDArray[np.bool_]:
         """Return whether texts may need these pairs, all those of some pieces, by id, and note how these are made."""
         used = np.ones(len(whole), np.bool_)
+        self.rounds += 1
         index = np.flatnonzero(~_alone(whole))
         first, second = left[index], right[index]
         while len(index):
+            self.rounds += 1
             crossed, index, first, second = self._undone(index, first, second)
             used[crossed] = False
         place = np.flatnonzero(used)

@@ -31,8 +31,13 @@ def _read_structural_tag(message: generation_pb2.StructuralTag) -> str:
     structures = [{"begin": one.begin, "schema": one.schema, "end": one.end} for one in message.structures]
     older = {"triggers": list(message.triggers), "structures": structures}
     if not message.format:
-        return json.dumps(older)
-    return json.dumps({"format": message.format} | {name: value for name, value in older.items() if value})
+        return _as_sent(older)
+    return _as_sent({"format": message.format} | {name: value for name, value in older.items() if value})
+
+
+def _as_sent(tag: dict[str, Any]) -> str:
+    """Return a tag as JSON text, in which characters take the bytes that they took on the wire."""
+    return json.dumps(tag, ensure_ascii=False)
 
 
 def _write_structural_tag(text: str, message: generation_pb2.StructuralTag) -> None:

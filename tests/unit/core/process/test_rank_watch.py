@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from unittest.mock import Mock
+from unittest.mock import Mock, PropertyMock, patch
 
 import pytest
 from headrace_engine.config import ModelFormat
@@ -15,7 +15,7 @@ from headrace_engine.errors import HeadraceError
 from headrace_engine.ipc.messages import CoreFailed
 from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.ipc.ranks import RankLoaded
-from headrace_engine.process import rank_link
+from headrace_engine.process import rank_link, rank_watch
 from headrace_engine.process.rank_link import RankLink
 from headrace_engine.process.rank_watch import Stall, watch
 from support.clocks.waiting import wait_until
@@ -105,6 +105,19 @@ def test_the_end_of_a_rank_is_noticed_whatever_the_limit() -> None:
     rank = Mock(spec=RankLink, number=1, descriptor=ours.fileno(), failure=lambda: ended)
     assert watch([rank], 1e12, lambda: 0) is ended
     ours.close()
+
+
+def test_a_rank_may_wait_for_another_that_computes() -> None:
+    """It does nothing for longer than the limit, until the other one has computed for several times as long."""
+    times = iter(range(10**6))
+    poll = Mock(side_effect=lambda _: [])
+    waits, computes = (Mock(spec=RankLink, number=number, loaded=True, ping=lambda: False) for number in (1, 2))
+    type(waits).processor_time = 7
+    type(computes).processor_time = PropertyMock(side_effect=lambda: next(times))
+    with patch.object(rank_watch.select, "poll", lambda: Mock(register=Mock(), poll=poll)):
+        lost = watch([waits, computes], 3, lambda: 0)
+    assert poll.call_count == MORE * CHECKS + 1
+    assert lost.message == "ranks 1, 2 of the model made no progress for 30 s (10 times --core-ping-limit)"
 
 
 def test_a_rank_that_sends_what_is_no_message_is_lost(start: Start) -> None:

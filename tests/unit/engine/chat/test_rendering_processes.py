@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from headrace_engine.chat_types import Chat, ChatMessage
 from headrace_engine.engine.chat import frames as rendering_messages
 from headrace_engine.engine.work import side_process, side_worker
 from headrace_engine.errors import InvalidArgument, Unavailable
+from headrace_engine.model_types import ModelState
 from support.clocks.waiting import wait_until
 from support.engine.rig import NAME, Rig
 from support.logged import logged
@@ -31,13 +33,12 @@ class Started:
 
     def living(self) -> list[int]:
         """Pids of those that have not ended."""
-        gc.collect()
         return [process.pid for process in self.all if process.returncode is None]
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> Started:
-    """What workers start is noted."""
+def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Started]:
+    """What workers start is noted; no collection looks at it, as in a server, which freezes what models bring."""
     found = Started()
 
     class Noted(side_process.SideProcess):
@@ -46,7 +47,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
             found.all.append(self._process)
 
     monkeypatch.setattr(side_worker, "SideProcess", Noted)
-    return found
+    gc.disable()
+    yield found
+    gc.enable()
 
 
 @pytest.fixture
@@ -146,6 +149,21 @@ class TestProcesses:
             await rig.engine.tokenize(name, HELLO)
         assert len(started.living()) == 2
         await rig.engine.close()
+        assert started.living() == []
+
+    async def test_it_ends_when_its_model_is_released(self, started: Started, rig: Rig) -> None:
+        await rig.install()
+        await rig.engine.tokenize(NAME, HELLO)
+        assert len(started.living()) == 1
+        await rig.engine.release_model(NAME)
+        assert started.living() == []
+
+    async def test_it_ends_when_its_model_fails(self, started: Started, rig: Rig) -> None:
+        await rig.run()
+        await rig.engine.tokenize(NAME, HELLO)
+        assert len(started.living()) == 1
+        await rig.launcher.fail_restart()
+        assert rig.state is ModelState.FAILED
         assert started.living() == []
 
     def test_it_goes_after_others_and_may_take_so_much(self, started: Started) -> None:
