@@ -24,8 +24,8 @@ LONGEST_PIECE = 2**16
 _PORTION = 2**18
 """Characters whose hashes are in memory at a time, besides those of one piece."""
 
-_MOST_ROUNDS = 20_000
-"""Rounds in which pairs are judged, of some 20 µs at least: ten times those of any vocabulary. The rest is kept."""
+_MOST_ROUNDS = 2_000
+"""Rounds in which pairs are judged; the rest is kept. Gemma 3's 262,144 pieces take 136."""
 
 _BASE = 0x9E37_79B9_7F4A_7C15
 _NO_KEY = np.uint64(2**64 - 1)
