@@ -28,7 +28,7 @@ PARTS := e2e unit native conformance packaging
 JOBS ?= $(shell nproc)  ## test: parts that run at once
 FORMATTED := $(shell git ls-files 'csrc/*.h' 'csrc/*.cpp' 'csrc/*.cu' 'tests/native/*.cpp' 2>/dev/null)
 
-.PHONY: help run test check format proto-baseline native soak fields folders docs model-configs models images compose-test bench-service bench-streams bench-scheduling bench-accuracy bench-prefix bench-flood bench-routing bench-startup bench-vocabularies bench-cpu bench-soak cuda-all gpu-bench gpu-check clean $(addprefix test-,$(PARTS))
+.PHONY: help run test check lint format proto-baseline native soak fields folders docs model-configs models images compose-test bench-service bench-streams bench-scheduling bench-accuracy bench-prefix bench-flood bench-routing bench-startup bench-vocabularies bench-cpu bench-soak cuda-all gpu-bench gpu-check clean $(addprefix test-,$(PARTS))
 
 help:  ## list the tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -128,7 +128,10 @@ gpu-bench:  ## measure more of a CUDA card, eight minutes a part; PART="weights 
 gpu-check:  ## test and measure the kernels on a CUDA card, with only torch, cupy, numpy, transformers and pytest; goes on where it was cut off; STEPS="…" chooses; writes OUT
 	@PYTHONPATH=proto:engine_service:tests $(PYTHON) -m bench.gpu.check $(if $(OUT),--out "$(OUT)") $(STEPS)
 
-check: $(VENV)/.tests  ## lint, formats, types, import rules, the wire contract, and tests of names, pages and the whole
+check: lint  ## lint, and tests of names, pages and the whole
+	$(PYTEST) tests/unit/test_*.py
+
+lint: $(VENV)/.tests  ## lint, formats, types, import rules and the wire contract
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy proto/headrace_proto proto/fieldgen client/headrace gateway/headrace_gateway engine_service/headrace_engine csrc/*.py deploy/*.py deploy/reference bench
@@ -136,7 +139,6 @@ check: $(VENV)/.tests  ## lint, formats, types, import rules, the wire contract,
 	$(BIN)/hadolint deploy/*.Dockerfile
 	cd proto && ../$(BIN)/buf lint && ../$(BIN)/buf format --diff --exit-code && ../$(BIN)/buf breaking --against baseline.binpb
 	$(if $(FORMATTED),$(BIN)/clang-format --dry-run -Werror $(FORMATTED))
-	$(PYTEST) tests/unit/test_*.py
 
 format:  ## format everything in place
 	$(BIN)/ruff check --fix . && $(BIN)/ruff format .

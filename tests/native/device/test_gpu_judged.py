@@ -163,6 +163,7 @@ def test_what_is_not_green_is_not_adopted(
         adopted(outcomes)
 
 
+@pytest.mark.soak
 def test_torch_is_measured_beside_and_ids_compared(libraries: Path, tmp_path: Path) -> None:
     need_sim()
     status, printed, kept = check(libraries, tmp_path, "limits", "decode:*", "torch:*", "tokens")
@@ -179,6 +180,7 @@ def test_torch_is_measured_beside_and_ids_compared(libraries: Path, tmp_path: Pa
     assert not (tmp_path / RESULT.name).exists()
 
 
+@pytest.mark.soak
 def test_a_wrong_kernel_has_other_ids(tmp_path: Path) -> None:
     fault = Mutant("row", "cuda/rows/gather.cu", "(there ? id : 0) * chunks;", "0 * chunks;", "gathers one row", "", "")
     status, printed, kept = check(planted(tmp_path, fault), tmp_path / "out", "tokens")
@@ -191,6 +193,7 @@ STAND_IN = '#!/bin/sh\n[ "$2" != racecheck ] || exit 9\nshift 6 && exec "$@"\n'
 """Takes the options of compute-sanitizer and runs the rest; one of its tools finds an error."""
 
 
+@pytest.mark.soak
 def test_what_a_sanitizer_finds_fails_its_step(
     libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +210,7 @@ def test_what_a_sanitizer_finds_fails_its_step(
     assert kept["sanitizer:memcheck:test_device_kv.py"].figures["tests passed"] > 0
 
 
+@pytest.mark.soak
 def test_without_a_sanitizer_its_steps_are_left_out(
     libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

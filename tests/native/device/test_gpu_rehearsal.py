@@ -77,6 +77,7 @@ def planted(tmp_path: Path, fault: Mutant) -> Path:
     return tmp_path / "faulty"
 
 
+@pytest.mark.soak
 def test_a_hung_kernel_takes_its_own_step_alone(tmp_path: Path) -> None:
     steps = ("tests:test_norm.py", "tests:test_device_products.py", "ops:sampling")
     libraries = planted(tmp_path, HUNG)
@@ -88,6 +89,7 @@ def test_a_hung_kernel_takes_its_own_step_alone(tmp_path: Path) -> None:
     assert "killed after 20 s" in printed
 
 
+@pytest.mark.soak
 def test_an_illegal_address_takes_its_own_step_alone(tmp_path: Path) -> None:
     status, printed, kept = check(planted(tmp_path, ILLEGAL), tmp_path / "out", "limits", "ops:rows", "ops:sampling")
     assert status == 1, printed
@@ -99,6 +101,7 @@ def test_an_illegal_address_takes_its_own_step_alone(tmp_path: Path) -> None:
     assert "- ops:rows: **failed** (ended by SIGSEGV)" in (tmp_path / "out" / "page.md").read_text()
 
 
+@pytest.mark.soak
 def test_traces_of_failed_tests_are_short(tmp_path: Path) -> None:
     """Where every test fails, three say so in a few lines, and the file has more."""
     faulty = planted(tmp_path, Mutant(
@@ -124,6 +127,7 @@ def test_a_missing_package_is_one_error(libraries: Path, tmp_path: Path, package
     assert len(printed) < 6000
 
 
+@pytest.mark.soak
 def test_on_a_full_disk_outcomes_are_printed(libraries: Path, tmp_path: Path) -> None:
     """Nothing can be written where outcomes are, and earlier ones stay."""
     need_sim()
@@ -139,6 +143,7 @@ def test_on_a_full_disk_outcomes_are_printed(libraries: Path, tmp_path: Path) ->
     assert {name: (out / name).read_text() for name in before} == before
 
 
+@pytest.mark.soak
 def test_a_killed_check_leaves_what_was_done_and_goes_on(libraries: Path, tmp_path: Path) -> None:
     need_sim()
     out = tmp_path / "out"
