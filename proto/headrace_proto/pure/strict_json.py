@@ -18,10 +18,18 @@ _SHOWN = 64
 _LAST = 8
 """Maximum keys of a path in an error."""
 
+_WALKED = 16_384
+"""Maximum values that are looked at for the path of a key that is given twice; beyond, the key alone is named."""
+
+_MOST_AMBIGUOUS = 256
+"""Objects that give a key twice, after which no more of a text is read."""
+
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
 
-Trail = tuple["Trail", str | int] | None
-"""The keys and indices that lead to a value, the last one first."""
+_WHOLE_PAIRS = re.compile(
+    r"(?:[^\\]++|\\(?!u[dD][89a-fA-F]).|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*+", re.DOTALL
+)
+"""JSON in which no half of a surrogate pair is escaped alone."""
 
 
 class BadJson(ValueError):
@@ -68,19 +76,16 @@ def read_json(text: str) -> Any:
             parse_int=_integer,
             parse_constant=_refuse,
         )
-        if _HALF_PAIR.search(text):
-            json.dumps(value, ensure_ascii=False).encode()
     except BadJson:
         raise
-    except UnicodeEncodeError:
-        raise BadJson("has half a surrogate pair, which is no character") from None
     except RecursionError:
         raise NestedTooDeep("is nested too deep") from None
     except ValueError as error:
         raise NotJson(f"is not JSON: {error}") from None
+    if _HALF_PAIR.search(text) and not _WHOLE_PAIRS.fullmatch(text):
+        raise BadJson("has half a surrogate pair, which is no character")
     if ambiguous:
-        path = _path_of_key_given_twice(value)
-        raise BadJson(f"gives {path} twice", path)
+        raise _given_twice(_path_of_key_given_twice(value) or _key(ambiguous[0]))
     return value
 
 
@@ -95,7 +100,18 @@ def _object(ambiguous: list[_Ambiguous], pairs: list[tuple[str, Any]]) -> dict[s
             break
         seen.add(name)
     ambiguous.append(marked)
+    if len(ambiguous) > _MOST_AMBIGUOUS:
+        raise _given_twice(_key(ambiguous[0]))
     return marked
+
+
+def _given_twice(path: str) -> BadJson:
+    return BadJson(f"gives {path} twice", path)
+
+
+def _key(one: _Ambiguous) -> str:
+    """Return the key that an object gives twice, as a path whose beginning is left out."""
+    return "…" + one.twice[:_SHOWN].encode(errors="replace").decode()  # The text may yet have half a surrogate pair.
 
 
 def _finite(text: str) -> float:
@@ -115,25 +131,30 @@ def _refuse(text: str) -> NoReturn:
 
 
 def _path_of_key_given_twice(value: Any) -> str:
-    """Return the path of the first key that is given twice."""
-    todo: list[tuple[Trail, Any]] = [(None, value)]
-    while todo:
-        trail, one = todo.pop()
-        if isinstance(one, _Ambiguous):
-            return _written((trail, one.twice))
-        inner = [((trail, key), part) for key, part in _entries(one) if isinstance(part, dict | list)]
-        todo += reversed(inner)
+    """Return the path of the first key that is given twice; "": it is beyond the values that are looked at."""
+    if isinstance(value, _Ambiguous):
+        return _written([value.twice])
+    trail: list[str | int] = []
+    walks = [_entries(value)]
+    for _ in range(_WALKED):
+        key, one = next(walks[-1], (None, None))
+        if key is None:
+            walks.pop()
+            trail.pop()
+        elif isinstance(one, _Ambiguous):
+            return _written([*trail, key, one.twice])
+        elif isinstance(one, dict | list):
+            trail.append(key)
+            walks.append(_entries(one))
     return ""
 
 
 def _entries(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Return an iterator over the keys or indices of an object or a list, each with its value."""
     return iter(value.items()) if isinstance(value, dict) else enumerate(value)
 
 
-def _written(trail: Trail) -> str:
+def _written(trail: list[str | int]) -> str:
     """Return the last keys of a path, each cut."""
-    keys: list[str] = []
-    while trail is not None and len(keys) < _LAST:
-        trail, key = trail
-        keys.append(f"[{key}]" if isinstance(key, int) else f".{key[:_SHOWN]}")
-    return ("…" if trail is not None else "") + "".join(reversed(keys)).removeprefix(".") or '""'
+    keys = [f"[{key}]" if isinstance(key, int) else f".{key[:_SHOWN]}" for key in trail[-_LAST:]]
+    return ("…" if len(trail) > _LAST else "") + "".join(keys).removeprefix(".") or '""'

@@ -44,6 +44,23 @@ def test_a_key_that_is_given_twice_is_named_with_its_path(text: str, path: str) 
     assert (caught.value.path, str(caught.value)) == (path, f"gives {path} twice")
 
 
+def test_a_key_behind_many_values_is_named_alone() -> None:
+    """Its path is not worth the time and memory that a walk to it would take."""
+    text = '{"b": [' + "[]," * 100_000 + '[]], "c": {"x": 1, "x": 1}}'
+    with pytest.raises(BadJson, match=r"^gives …x twice$") as caught:
+        read_json(text)
+    assert caught.value.path == "…x"
+
+
+def test_a_text_with_many_keys_twice_is_read_no_further() -> None:
+    """What follows is no JSON, and nobody gets there."""
+    with pytest.raises(BadJson, match=r"^gives …a twice$"):
+        read_json('{"b": [' + '{"a": 1, "a": 1},' * 1000 + "!")
+    with pytest.raises(BadJson) as caught:
+        read_json("[" + r'{"\ud800": 1, "\ud800": 1},' * 1000)
+    assert str(caught.value).encode() == "gives …? twice".encode()
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -56,6 +73,9 @@ def test_a_key_that_is_given_twice_is_named_with_its_path(text: str, path: str) 
         ("9" * (MAX_DIGITS + 1), "which is out of range"),
         (r'"\ud800"', "half a surrogate pair"),
         (r'{"\udc00": 1}', "half a surrogate pair"),
+        (r'"\ud83d\ud83d\ude00"', "half a surrogate pair"),
+        (r'"\ud83d\ude00\ude00"', "half a surrogate pair"),
+        (r'"\ud83d\\\ude00"', "half a surrogate pair"),
     ],
 )
 def test_what_is_not_json_is_refused(text: str, problem: str) -> None:
@@ -68,6 +88,10 @@ def test_what_is_not_json_is_refused(text: str, problem: str) -> None:
 def test_what_is_nested_too_deep_is_told_apart(text: str) -> None:
     with pytest.raises(NestedTooDeep):
         read_json(text)
+
+
+def test_an_escaped_backslash_begins_no_half_of_a_pair() -> None:
+    assert read_json(r'["\\ud800", "\n\\\\udc00\ud83d\ude00"]') == [r"\ud800", "\n" + r"\\udc00" + "😀"]
 
 
 def test_pairs_of_surrogates_and_large_numbers_are_read() -> None:
