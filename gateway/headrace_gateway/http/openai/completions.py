@@ -17,7 +17,7 @@ from headrace_gateway.http.failures import invalid
 from headrace_gateway.http.generation import Generations, Text
 from headrace_gateway.http.openai import fields, formats
 from headrace_gateway.http.openai.answering import concurrently, finish_of, relay, usage_of
-from headrace_gateway.http.openai.echo import Echo, check_entries, check_texts, echo_of
+from headrace_gateway.http.openai.echo import Echo, check_entries, echoes_of
 from headrace_gateway.http.openai.token_texts import CompletionLogprobs, TokenTexts
 from headrace_gateway.http.templates import PLACE, Template, event_of
 
@@ -132,14 +132,12 @@ class Completions:
                 ]
             client = self._generations.client
             texts = TokenTexts(client, firsts[0].request.model_name)
-            learning = None if request.logprobs is None else texts
-            if request.echo and request.logprobs is not None:
-                check_entries(firsts, 1 + request.logprobs)
-            echoes = [
-                await echo_of(client, queue, prompt, learning) if request.echo else Echo()
-                for queue, prompt in zip(firsts, prompts, strict=True)
-            ]
-            check_texts(firsts, echoes)
+            echoes = [Echo()] * len(prompts)
+            if request.echo:
+                if request.logprobs is not None:
+                    check_entries(firsts, 1 + request.logprobs)
+                learning = None if request.logprobs is None else texts
+                echoes = await echoes_of(client, firsts, prompts, learning, request.names)
             completing = _Completing(exchange, request, firsts, texts, echoes)
             await (completing.stream() if request.stream else completing.whole())
 
