@@ -168,17 +168,19 @@ class RequestServicer(request_service_pb2_grpc.RequestServiceServicer):
         """Forward the call to the handle's engine, which answers OK even for a handle that it lost.
 
         The answer is OK too for a text that is not a handle, and for an engine that is not in the list (any more). An
-        engine that counts as lost gets it when it answers again.
+        engine that counts as lost gets it when it answers again; one that left the list has the lease of the request.
         """
         if not self._router.knows(request.handle):
             return wire.ReleaseRequestResponse()
+        engine, forward = self._router.of_handle(request.handle), Forward(context)
         try:
-            return await self._to_holder("ReleaseRequest", request, context)
+            return await forward.ask(engine, engine.requests.ReleaseRequest, request)
         except CallError as error:
-            engine = self._router.of_handle(request.handle)
-            if error.reason != "ENGINE_UNREACHABLE" or not engine.lost:
+            known = self._pool.polls(engine)
+            if error.reason != "ENGINE_UNREACHABLE" or (known and not engine.lost):
                 raise
-            self._owed.add(engine, request, Forward(context).metadata)
+            if known:
+                self._owed.add(engine, request, forward.metadata)
             return wire.ReleaseRequestResponse()
 
     async def SyncRequest(self, request: wire.SyncRequestRequest, context: Context) -> Any:

@@ -95,14 +95,14 @@ class Forward:
         await engine.reach()
         call = method(request, timeout=self.remaining(), metadata=(*self.metadata, *more))
         # The engine's liveness may cancel the call while this task waits for it, and has no hold of it afterwards.
-        with engine.liveness.waiting(call, patience) as wait:
+        with engine.liveness.waiting(call, patience):
             try:
                 answer = await call
             except grpc.aio.AioRpcError as error:
                 raise failure_of(engine, error) from error
             except asyncio.CancelledError:
-                # `give_up` may have cancelled the call, and not this task, for which the engine is then unreachable.
-                if not wait.given_up or _cancelling():
+                # `give_up` may have cancelled the call, or the engine has left the list: it is then unreachable.
+                if _cancelling():
                     raise
                 raise engine.unreachable(reached=True) from None
         return readdress(answer, engine.name)
@@ -116,6 +116,10 @@ class Forward:
                 yield readdress(message, engine.name)
         except grpc.aio.AioRpcError as error:
             raise failure_of(engine, error) from error
+        except asyncio.CancelledError:
+            if _cancelling():
+                raise
+            raise engine.unreachable(reached=True) from None
         finally:
             # Also when the generator is closed: otherwise the engine would send on, to nobody.
             call.cancel()

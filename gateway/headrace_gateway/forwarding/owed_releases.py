@@ -38,7 +38,10 @@ class OwedReleases:
             self._tasks[engine] = asyncio.create_task(self._send(engine))
 
     async def leave(self, engine: Engine) -> None:
-        """Drop what is owed to an engine that is gone for good, even if another takes its name."""
+        """Drop what is owed to an engine that has left the list, even if another takes its name.
+
+        Should it join again, the leases of the requests have ended them, or will.
+        """
         self._owed.pop(engine, None)
         if (task := self._tasks.pop(engine, None)) is not None:
             task.cancel()

@@ -103,6 +103,7 @@ class EngineLink:
         """Run one stream. Return the failure that ended it."""
         try:
             await self._engine.reach()
+            self._uses.begin(self._engine.name)  # An engine that had the name before may have left reports.
             await self._stream()
         except CallError as error:
             return error
@@ -210,7 +211,8 @@ class EngineLinks:
             await link.close()
             # Its task has ended, and with it whoever would have failed the readers.
             link.channels.fail(status.unknown_engine(engine.name, []).status)
-            self._uses.leave(engine.name)
+            if all(other.name != engine.name for other in self._links):  # Else what is known is of the one of its name.
+                self._uses.leave(engine.name)
 
     def of_handle(self, handle: str) -> UpstreamChannels:
         """Return the channels of the stream to the engine that a handle names.

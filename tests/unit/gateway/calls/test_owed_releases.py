@@ -1,4 +1,4 @@
-"""Releases for engines that cannot be reached: sent when they can be, dropped when they are gone for good."""
+"""Releases for engines that cannot be reached: sent when they can be, dropped when they leave the list."""
 
 from __future__ import annotations
 

@@ -8,7 +8,9 @@ import pytest
 from headrace_gateway.engines.pool import EnginePool
 from headrace_gateway.options import EngineAddress
 from headrace_proto.v1 import request_service_pb2 as wire
+from headrace_proto.v1.session_pb2 import OwnerUsage
 from support.clocks.waiting import LIMIT, ends
+from unit.gateway.conftest import until
 from unit.gateway.failures import failing
 from unit.gateway.placing import all_placed, placed
 
@@ -99,3 +101,47 @@ async def test_a_gateway_starts_though_its_source_is_out_of_reach():
         await pool.settle()
     assert pool.engines == ()
     await pool.close()
+
+
+@pytest.mark.parametrize("taken", [False, True])
+async def test_a_release_succeeds_though_its_engine_goes_meanwhile(members, first, second, monkeypatch, taken):
+    """It has left the list for good, or another engine has taken its name."""
+
+    async def silent(request, context):
+        await asyncio.Event().wait()
+
+    first.script["ReleaseRequest"] = silent
+    answer = await members.front.requests.StartRequest(wire.StartRequestRequest(model_name="smol", text="Hi"))
+    release = wire.ReleaseRequestRequest(handle=answer.request.handle)
+    releasing = asyncio.ensure_future(members.front.requests.ReleaseRequest(release))
+    await until(first, lambda: bool(first.asked("ReleaseRequest")))
+    engine = members.pool.named("e1")
+    if taken:
+        members.set(e1=second.address)
+    else:
+        monkeypatch.setattr("headrace_gateway.engines.pool.LEAVING_SECONDS", 0.0)
+        members.set(e2=second.address)
+        await listed(members, "e2")
+        engine.wake.set()
+    assert await asyncio.wait_for(releasing, LIMIT) == wire.ReleaseRequestResponse()
+    assert not members.pool.polls(engine)
+
+
+async def test_a_stream_of_an_engine_that_goes_fails_as_such(members, first, second):
+    async def silent(request, context):
+        await asyncio.Event().wait()
+
+    first.script["GeneratedElements"] = silent
+    answer = await members.front.requests.StartRequest(wire.StartRequestRequest(model_name="smol", text="Hi"))
+    request = wire.GeneratedElementsRequest(handle=answer.request.handle)
+    reading = asyncio.ensure_future(members.front.requests.GeneratedElements(request).read())
+    await until(first, lambda: bool(first.asked("GeneratedElements")))
+    members.set(e1=second.address)
+    assert (await failing(reading)).reason == "ENGINE_UNREACHABLE"
+
+
+async def test_an_engine_inherits_no_use_of_its_name(members, second):
+    uses = members.front.gateway.access.uses
+    uses.update("e1", [OwnerUsage(owner="ann", requests=3)])
+    members.set(e1=second.address)
+    await until(second, lambda: not uses.total("ann").requests)
