@@ -66,7 +66,7 @@ class AnswerFormat:
     Attributes:
         calls: format of calls; "": none is known, or there are no tools.
         thoughts: format of thoughts.
-        thought_open: the prompt ends with the mark of a thought.
+        thought_open: the prompt ends with the mark of a thought, and the text may go on with it.
     """
 
     calls: str
@@ -102,11 +102,13 @@ class ChatAnswer:
         format: how it is parted; None: its text lacks the marks for that.
         wanted: what it is held to; None: nothing.
         kept: special ids that stay in its text.
+        may_call: it may call tools, and is parted for that.
     """
 
     format: AnswerFormat | None = None
     wanted: ResponseFormat | None = None
     kept: frozenset[int] = frozenset()
+    may_call: bool = False
 
 
 NOTHING_KNOWN = ChatAnswer()

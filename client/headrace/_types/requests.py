@@ -31,7 +31,8 @@ class AnswerFormat:
     Attributes:
         calls: format of calls; "": there are no tools, or the model's template shows them in no form that is known.
         thoughts: format of thoughts.
-        thought_open: True if the prompt ends with the mark of a thought, so that the text begins within it.
+        thought_open: True if the prompt ends with the mark of a thought, so that the text begins within it. False
+            beside a response format, which describes the whole text; structural tags may go on with the thought.
     """
 
     calls: str

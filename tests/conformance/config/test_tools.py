@@ -67,6 +67,20 @@ def test_a_format_is_told_where_the_text_has_its_marks(client: Client, caller: s
         client.release_request(handle)
 
 
+def test_a_format_goes_on_with_no_thought(client: Client, caller: str) -> None:
+    begun = [{"role": "user", "content": "Answer in JSON. <think>"}]
+    form = {"type": "choice", "choices": ['{"a": 1}']}
+    for more, opened in (({}, True), ({"response_format": form}, False)):
+        asked: Any = {"messages": begun, "keep_marks": True, "max_new_tokens": 100, **more}
+        handle, queue = client.start_request(caller, **asked)
+        answer_format = queue.request.answer_format
+        assert answer_format is not None
+        assert answer_format.thought_open is opened
+        answer = whole(parts(queue))
+        client.release_request(handle)
+    assert (answer.text, answer.thoughts) == ('{"a": 1}', "")
+
+
 def test_without_tools_the_template_shows_none(client: Client, caller: str) -> None:
     shown = client.tokenize(caller, messages=USER, tools=TOOLS).rendered_text or ""
     hidden = client.tokenize(caller, messages=USER, tools=TOOLS, tool_choice="none").rendered_text
@@ -82,6 +96,7 @@ def test_without_tools_the_template_shows_none(client: Client, caller: str) -> N
         ({"tool_choice": {"names": ["absent"]}}, '"absent", which is none of the tools'),
         ({"tool_choice": {"strict": ["absent"]}}, '"absent", which is none of the tools'),
         ({"tool_choice": "required", "response_format": {"type": "json_object"}}, "excludes response_format"),
+        ({"tool_choice": "auto", "response_format": {"type": "json_object"}}, "tools may be called, for which"),
         ({"tool_choice": "required", "tool_format": "functionary_v32"}, "functionary_v32 have no grammar"),
         ({"tool_format": "morse"}, 'tool_format = "morse" is not known'),
         ({"tools": ['{"function": {}}'], "tool_choice": "required"}, r"tools\[0\] is no function with a name"),

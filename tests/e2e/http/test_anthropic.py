@@ -90,6 +90,22 @@ def test_a_schema_is_enforced(messages: anthropic.resources.Messages, grpc: Clie
     assert messages.count_tokens(**asked).input_tokens == len(grpc.tokenize("tiny", messages=USER).ids)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_schema_leaves_no_place_for_a_thought(messages: anthropic.resources.Messages, stream: bool) -> None:
+    """The prompt ends within one."""
+    turns: Any = [*USER, {"role": "assistant", "content": "<think>"}]
+    asked: Any = {"model": "tiny", "messages": turns, "max_tokens": 400, "extra_body": {"seed": 6}}
+    asked |= {"thinking": {"type": "adaptive"}, "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}}
+    if stream:
+        with messages.stream(**asked) as events:
+            answer: Any = events.get_final_message()
+    else:
+        answer = messages.create(**asked)
+    (block,) = answer.content
+    assert block.type == "text"
+    assert json.loads(block.text)["a"] in (1, 2)
+
+
 def test_what_changes_nothing_is_taken(messages: anthropic.resources.Messages, grpc: Client) -> None:
     more: Any = {"cache_control": {"type": "ephemeral"}, "speed": "standard", "service_tier": "auto"}
     thinking: Any = {"type": "adaptive", "display": "summarized"}

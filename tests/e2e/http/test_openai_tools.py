@@ -108,6 +108,24 @@ def test_thoughts_are_parted_where_it_is_asked_for(client: openai.OpenAI, caller
     assert (thoughts, text) == (thought, "Blue.")
 
 
+def test_json_leaves_no_place_for_a_thought(client: openai.OpenAI, caller: str) -> None:
+    """The prompt ends within one."""
+    begun: Any = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "<think>"}]
+    more: Any = {"add_generation_prompt": False, "continue_final_message": True, "separate_reasoning": True}
+    more |= {"response_format": {"type": "choice", "choices": ['{"a": 1}', '{"a": 2}']}}
+    message: Any = client.chat.completions.create(model=caller, messages=begun, extra_body=more).choices[0].message
+    assert json.loads(message.content)["a"] in (1, 2)
+    assert getattr(message, "reasoning_content", None) is None
+
+
+def test_json_leaves_no_place_for_calls(client: openai.OpenAI, asked: dict[str, Any]) -> None:
+    asked |= {"max_tokens": 5, "extra_body": {}, "response_format": {"type": "json_object"}}
+    with pytest.raises(openai.BadRequestError, match="tools may be called, for which response_format") as caught:
+        client.chat.completions.create(**asked)
+    assert caught.value.param == "tools"
+    client.chat.completions.create(**asked, tool_choice="none")
+
+
 SCHEMA: Any = {
     "type": "object",
     "properties": {"place": {"enum": ["Rome", "Bern"]}, "days": {"enum": [1, 2]}},

@@ -17,7 +17,7 @@ from headrace_engine.engine.models.prepare import Prepared
 from headrace_engine.engine.requests.resume import check_delivered, check_handover
 from headrace_engine.engine.requests.start_sequences import detail_options
 from headrace_engine.engine.results.token_details import DetailOptions
-from headrace_engine.engine.text.answers import of_tools
+from headrace_engine.engine.text.answers import in_format, of_tools
 from headrace_engine.engine.text.stopping import Decoder
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import GenerationConfig
@@ -137,6 +137,7 @@ async def resolve_config(start: Start, prepared: Prepared, prompt: Prompt) -> Re
     if generation.effective.lora_name:
         start.model.adapters.find(generation.effective.lora_name)
     bad_words = await prepared.text.spell(generation.effective.bad_words, request.party)
+    prompt = replace(prompt, answer=in_format(prompt.answer, generation.effective.response_format))
     guided, suspicious = await _guided(prepared, prompt, generation.effective.response_format, request.party)
     decoding = await prepared.text.decoding(generation, prompt.ids, request.party, prompt.answer.kept)
     return Resolved(

@@ -12,9 +12,10 @@ from headrace_engine.chat_types import AnswerFormat, Chat, ChatAnswer, ToolChoic
 from headrace_engine.errors import InvalidArgument, quoted
 from headrace_engine.guided.calls.wanted import WantedCalls
 from headrace_engine.models.tokenizer import TokenizerBundle
-from headrace_engine.request_parts import ResponseFormat
+from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 
 _CHOICE = "chat.tool_choice"
+_JSON = (ResponseFormatKind.JSON_OBJECT, ResponseFormatKind.JSON_SCHEMA)
 
 
 class Answers:
@@ -61,7 +62,9 @@ class Answers:
         form = AnswerFormat(calls, self._thoughts, opens_thought(self._thoughts, prompt))
         keeps = shown.tool_choice is not None if shown.keep_marks is None else shown.keep_marks
         wanted = _wanted(shown, form)
-        return ChatAnswer(form, wanted, self._marks(form)) if keeps else ChatAnswer(wanted=wanted)
+        if not keeps:
+            return ChatAnswer(wanted=wanted)
+        return ChatAnswer(form, wanted, self._marks(form), may_call=bool(shown.tools and calls))
 
     def _marks(self, form: AnswerFormat) -> frozenset[int]:
         style = THOUGHTS[form.thoughts]
@@ -97,6 +100,23 @@ def _wanted(chat: Chat, form: AnswerFormat) -> ResponseFormat | None:
         strict=choice.strict,
     )
     return wanted.format()
+
+
+def in_format(answer: ChatAnswer, requested: ResponseFormat | None) -> ChatAnswer:
+    """Return what is known of an answer once its response format is.
+
+    A format describes the whole text, which so goes on with no thought that the prompt has begun. Structural tags have
+    free text, which may.
+
+    Raises:
+        InvalidArgument: tools may be called, and the format leaves no place for a call.
+    """
+    if requested is None or requested.kind is ResponseFormatKind.STRUCTURAL_TAG:
+        return answer
+    if answer.may_call and answer.wanted is None and requested.kind in _JSON:
+        text = f"may be called, for which response_format {requested.kind} leaves no place: leave one of them out"
+        raise InvalidArgument.field("chat.tools", f"{text}, or set tool_choice to none")
+    return answer if answer.format is None else replace(answer, format=replace(answer.format, thought_open=False))
 
 
 def of_tools(error: InvalidArgument) -> InvalidArgument:

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 from headrace_engine.chat_types import Chat, ChatMessage, ToolChoice, ToolChoiceMode
-from headrace_engine.engine.text.answers import Answers
+from headrace_engine.engine.text.answers import Answers, in_format
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.tokenizer import TokenizerBundle, load_tokenizer
+from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 from support.models.tiny_models import make_tiny_llama
 
 CHAT = Chat((ChatMessage("user", "Hello"),), tools=('{"function": {"name": "f"}}',), tool_choice=ToolChoice())
@@ -57,3 +58,34 @@ def test_what_no_format_is_known_for_cannot_be_enforced(bundle: TokenizerBundle)
     with pytest.raises(InvalidArgument, match="name one in tool_format"):
         answers.of(chat, "prompt")
     assert answers.of(CHAT, "prompt").wanted is None
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ResponseFormatKind if kind is not ResponseFormatKind.CALLS])
+def test_a_response_format_goes_on_with_no_thought(bundle: TokenizerBundle, kind: ResponseFormatKind) -> None:
+    """It holds from the first token on, but for structural tags, which have free text."""
+    answers = Answers(bundle, "[TOOL_CALLS] and <think>", None)
+    found = answers.of(Chat(CHAT.messages, keep_marks=True), "prompt ends with <think>\n")
+    held = in_format(found, ResponseFormat(kind)).format
+    assert found.format is not None
+    assert held == replace(found.format, thought_open=kind is ResponseFormatKind.STRUCTURAL_TAG)
+    assert in_format(found, None) == found
+
+
+@pytest.mark.parametrize("kind", [ResponseFormatKind.JSON_OBJECT, ResponseFormatKind.JSON_SCHEMA])
+def test_a_format_of_json_has_no_place_for_calls(bundle: TokenizerBundle, kind: ResponseFormatKind) -> None:
+    answers = Answers(bundle, "[TOOL_CALLS] and <think>", None)
+    with pytest.raises(InvalidArgument, match=rf"^chat\.tools may be called, for which response_format {kind} "):
+        in_format(answers.of(CHAT, "prompt"), ResponseFormat(kind))
+    for chat in (
+        replace(CHAT, tool_choice=ToolChoice(ToolChoiceMode.NONE)),
+        replace(CHAT, tool_choice=None),
+        replace(CHAT, keep_marks=False),
+    ):
+        in_format(answers.of(answers.shown(chat), "prompt"), ResponseFormat(kind))
+    in_format(answers.of(CHAT, "prompt"), ResponseFormat(ResponseFormatKind.REGEX, "a"))
+
+
+def test_channels_without_tools_may_be_json(bundle: TokenizerBundle) -> None:
+    answers = Answers(bundle, "<|start|><|channel|><|message|>", None)
+    found = answers.of(Chat(CHAT.messages, keep_marks=True), "prompt")
+    assert in_format(found, ResponseFormat(ResponseFormatKind.JSON_OBJECT)).format == found.format
