@@ -37,7 +37,7 @@ class Channels:
 class Unreachable(SimpleNamespace):
     """An engine that refuses every stream."""
 
-    __hash__ = object.__hash__
+    __hash__ = object.__hash__  # type: ignore[assignment]
 
     async def reach(self) -> None:
         raise status.unknown_engine(self.name, [])
