@@ -4,9 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
+from native.build import BUILD_LIMIT
 from support.deployment.distributions import FOLDERS, ROOT, Distribution, build, build_environment, call
 
-pytestmark = pytest.mark.packaging
+# The first test waits for all builds, on a busy machine for longer than a test may take.
+pytestmark = [pytest.mark.packaging, pytest.mark.timeout(BUILD_LIMIT)]
 
 PACKAGES = {
     "proto": "headrace_proto",

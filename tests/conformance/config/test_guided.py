@@ -12,6 +12,8 @@ from headrace.types import FinishReason
 from support.contract.places import MODEL
 
 EOS = 2
+TOO_MUCH = "takes (too much|too long|more than 1 s of processor time)"
+"""By which limit a text is refused that costs too much depends on the machine."""
 PERSON = {
     "type": "object",
     "properties": {
@@ -159,14 +161,11 @@ def test_bc143_what_cannot_be_compiled_is_refused(client: Client, response_forma
 @pytest.mark.parametrize(
     ("response_format", "why"),
     [
-        ({"type": "regex", "regex": "(a{1000}){1000}"}, "takes too (much|long) to match"),
-        (
-            {"type": "json_schema", "json_schema": {"type": "string", "pattern": "^(a{1000}){700}$"}},
-            "takes too (much|long)",
-        ),
+        ({"type": "regex", "regex": "(a{1000}){1000}"}, TOO_MUCH),
+        ({"type": "json_schema", "json_schema": {"type": "string", "pattern": "^(a{1000}){700}$"}}, TOO_MUCH),
         ({"type": "json_schema", "json_schema": '{"items":' * 200 + "{}" + "}" * 200}, "nested 201 deep"),
         ({"type": "grammar", "text": chained(3000)}, "chained too deep"),
-        ({"type": "grammar", "text": "start: e\n" + doubled(60)}, "too ambiguous"),
+        ({"type": "grammar", "text": "start: e\n" + doubled(60)}, f"too ambiguous|{TOO_MUCH}"),
     ],
     ids=["regex", "pattern", "nested", "chained", "doubled"],
 )
