@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from headrace_proto.server.interceptor import WATCHES
+from headrace_proto.server.interceptor import WATCHES, Context
 
 from headrace_engine.errors import Unavailable
 
@@ -20,6 +20,7 @@ class EndlessCalls:
 
     def __init__(self) -> None:
         self._names: dict[asyncio.Task[Any], str] = {}
+        self._writing: set[asyncio.Task[Any]] = set()
         self._ended: frozenset[str] = frozenset()
 
     @contextmanager
@@ -48,11 +49,27 @@ class EndlessCalls:
         finally:
             del self._names[task]
 
+    async def write(self, context: Context, response: Any) -> None:
+        """Write a response of the current task, a call that was entered.
+
+        Raises:
+            Unavailable: calls of its name were ended meanwhile. gRPC cannot send a status while it sends a message.
+        """
+        task = asyncio.current_task()
+        assert task is not None, "calls are tasks"
+        self._writing.add(task)
+        try:
+            await context.write(response)
+        finally:
+            self._writing.discard(task)
+        if self._names[task] in self._ended:
+            raise _draining()
+
     def end(self, names: frozenset[str]) -> None:
         """End the calls of these names, and refuse new ones."""
         self._ended |= names
         for task, name in self._names.items():
-            if name in names:
+            if name in names and task not in self._writing:
                 task.cancel()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from headrace_proto.server.interceptor import CallInterceptor, Context, Method
@@ -10,7 +11,7 @@ from headrace_proto.server.status import abort
 from headrace_engine.errors import FieldViolation, InvalidArgument, PermissionDenied, Unauthenticated, Unavailable
 from headrace_engine.service.convert.callers import check_owner, note_caller
 from headrace_engine.service.convert.status import to_status
-from headrace_engine.service.endless import EndlessCalls
+from headrace_engine.service.endless import ENDLESS, EndlessCalls
 from headrace_engine.service.failures import CallFailed, call_stream, call_unary, closing, fail
 from headrace_engine.service.trust import Trust
 
@@ -47,10 +48,11 @@ class FailureInterceptor(CallInterceptor):
             fail(method.name, None, error)
 
     async def _serve(self, method: Method, data: Any, context: Context) -> Any:
+        write = partial(self._endless.write, context) if method.name in ENDLESS else context.write
         try:
             request = await self.request(method, data, context)
             if not method.ours:
-                return await method.run(request, context)  # May read a stream, and find that it is none.
+                return await method.run(request, context, write)  # May read a stream, and find that it is none.
             check_owner(getattr(request, "owner", ""))
         except (InvalidArgument, PermissionDenied) as error:
             fail(method.name, None, error)
@@ -59,7 +61,7 @@ class FailureInterceptor(CallInterceptor):
         # A generator as handler would only be closed by the garbage collector.
         async with closing(call_stream(method.name, method.behaviour, request)) as responses:
             async for response in responses:
-                await context.write(response)
+                await write(response)
         return None
 
 

@@ -188,7 +188,7 @@ class StatusInterceptor(CallInterceptor):
             try:
                 outcome.key = self._identify(method, context)
                 if not method.ours:
-                    return await method.run(await self.request(method, data, context), context)
+                    return await method.run(await self.request(method, data, context), context, context.write)
                 with self._calls.sharing(method.name, context.peer()):
                     request = await self.request(method, data, context)
                     if not method.streams_in:  # messages of a session are checked as they come

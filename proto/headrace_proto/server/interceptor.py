@@ -21,6 +21,7 @@ WATCHES = frozenset({"WatchModel", "WatchEngineStat", "SubscribeKvEvents"})
 """Calls that last as long as their clients, and would hold up a drain."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
+Write = Callable[[Any], Awaitable[None]]
 
 _OURS = ("/headrace.", "/vllm.grpc.engine.")
 """Beginnings of paths of the contract, and of vLLM's service, which an engine may serve too."""
@@ -66,13 +67,13 @@ class Method:
         kind = path.startswith(_OURS), path.startswith(_HEALTH)
         return cls(path.rpartition("/")[2], *kind, *streams, behaviour, handler.request_deserializer)
 
-    async def run(self, request: Any, context: Context) -> Any:
-        """Call a method of another library: a coroutine, or a generator of responses."""
+    async def run(self, request: Any, context: Context, write: Write) -> Any:
+        """Call a method of another library: a coroutine, or a generator of responses, which `write` sends."""
         if not inspect.isasyncgenfunction(self.behaviour):
             return await self.behaviour(request, context)
         async with aclosing(self.behaviour(request, context)) as responses:
             async for response in responses:
-                await context.write(response)
+                await write(response)
         return None
 
 

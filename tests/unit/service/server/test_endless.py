@@ -9,7 +9,11 @@ import pytest
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
 from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
+from headrace_engine.errors import Unavailable
+from headrace_engine.service.endless import EndlessCalls
+from headrace_proto.server.interceptor import WATCHES
 from headrace_proto.v1 import engine_service_pb2, model_service_pb2
+from support.clocks.clock import settle
 from unit.service.conftest import reason_of
 
 pytestmark = pytest.mark.timeout(60)
@@ -65,3 +69,26 @@ async def test_a_client_that_leaves_a_watch_is_told_nothing(front, log):
     assert await watch.code() is grpc.StatusCode.CANCELLED
     await asyncio.wait_for(front.server.stop(3600), 60)
     assert log == []
+
+
+async def test_a_call_is_ended_once_it_has_written_its_message() -> None:
+    """A status that is sent beside a message fails, and the call would never end."""
+    endless, begun, written = EndlessCalls(), asyncio.Event(), asyncio.Event()
+
+    class Slow:
+        async def write(self, response: str) -> None:
+            begun.set()
+            await written.wait()
+
+    async def call() -> None:
+        with endless.entered("WatchModel"):
+            await endless.write(Slow(), "a view")
+
+    calling = asyncio.create_task(call())
+    await begun.wait()
+    endless.end(WATCHES)
+    await settle()
+    assert not calling.done()
+    written.set()
+    with pytest.raises(Unavailable, match="shutting down"):
+        await calling
