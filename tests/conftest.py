@@ -18,6 +18,10 @@ settings.load_profile("untimed")
 # Threads of torch wait for each other at every op, on a busy machine for longer than tiny models take in one thread.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# What make says to its own parts, such as to hold back their output, is not for a make that a test starts.
+for _name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL"):
+    os.environ.pop(_name, None)
+
 # Shells start what runs in their background with SIGINT ignored, nohup with SIGHUP; what tests start would
 # inherit that.
 for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):

@@ -55,9 +55,10 @@ def programs() -> Path:
 def sanitized_programs() -> Path:
     """Folder of the C++ test programs, built with AddressSanitizer and UndefinedBehaviorSanitizer."""
     need_sim()
+    isas = ";".join(isa.name.lower() for isa in machine_isas(load("cpu")))
     options = ("-DCORE_CUDA=OFF", sim_option(), "-DCMAKE_BUILD_TYPE=Debug", f"-DCMAKE_CXX_FLAGS={SANITIZE}")
     targets = ("norm_sim", "kv_sim", "rows_sim", "program_cpu", "sim_cases", "tensor_cases")
-    return cmake("native-sanitized", "tests/native", *options, targets=targets)
+    return cmake("native-sanitized", "tests/native", *options, f"-DCORE_ISAS={isas}", targets=targets)
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -20,6 +21,9 @@ import pytest
 from support.clocks.waiting import LIMIT, wait_until
 
 ROOT = Path(__file__).parents[3]
+STANDS = ("-o", ".venv/.installed", "-o", ".venv/.model")
+"""What make does not make: it would install beneath the tests that run beside these."""
+
 LOCAL, ENGINE, GATEWAY, CORE = "deploy/local.py", "headrace_engine", "headrace_gateway", "headrace_engine.process"
 
 
@@ -41,7 +45,7 @@ def _mark(process: psutil.Process) -> str | None:
 
 def test_a_prompt_prints_the_answer_alone_and_stops_the_servers() -> None:
     mark = str(uuid.uuid4())
-    done = _make("run", "PROMPT=What is the capital of France?", HEADRACE_TEST_MARK=mark)
+    done = _make(*STANDS, "run", "PROMPT=What is the capital of France?", HEADRACE_TEST_MARK=mark)
     assert done.returncode == 0, done.stderr
     assert "Paris" in done.stdout
     assert "listening" not in done.stdout
@@ -66,8 +70,7 @@ def recorder(tmp_path: Path) -> Path:
 
 def _handed_over(recorder: Path, *arguments: str, **environment: str) -> list[str]:
     """What `make run` calls deploy/local.py with, but for its first two arguments."""
-    old = ("-o", ".venv/.installed", "-o", ".venv/.model")
-    done = _make(*old, "run", f"BIN={recorder}", *arguments, **environment)
+    done = _make(*STANDS, "run", f"BIN={recorder}", *arguments, **environment)
     assert done.returncode == 0, done.stderr
     script, parent, *rest = json.loads(done.stdout)
     assert script == LOCAL
@@ -174,16 +177,16 @@ class Run:
 
     def wait_for(self, *names: str) -> None:
         """Wait until all these are there."""
-        wait_until(lambda: all(map(self.part, names)), f"not all of {names} are there")
+        wait_until(lambda: all(map(self.part, names)), lambda: f"not all of {names} are there: {self.text}")
 
     def wait_for_text(self, words: str) -> None:
         """Wait until it printed this."""
-        wait_until(lambda: words in self.text, f"not {words!r}: {self.text}")
+        wait_until(lambda: words in self.text, lambda: f"not {words!r}: {self.text}")
 
     def wait_for_end(self) -> None:
         """Wait until nothing of it is left."""
         self.process.wait(LIMIT)
-        wait_until(lambda: not _marked(self.mark), f"left: {[_words(process) for process in _marked(self.mark)]}")
+        wait_until(lambda: not _marked(self.mark), lambda: f"left: {[*map(_words, _marked(self.mark))]}")
 
     @property
     def text(self) -> str:
@@ -202,9 +205,10 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
     """Starts `make run`, in a session of its own or with the words of a command before it."""
     mark = str(uuid.uuid4())
     errors = tmp_path / "stderr"
+    runs: list[Run] = []
 
     def start(*before: str, stdin: int = subprocess.DEVNULL) -> Run:
-        command = [*before, "make", "--no-print-directory", "run", "PORT=0", "ENGINE_PORT=0"]
+        command = [*before, "make", "--no-print-directory", *STANDS, "run", "PORT=0", "ENGINE_PORT=0"]
         with errors.open("wb") as stderr:
             process = subprocess.Popen(
                 command,
@@ -215,11 +219,15 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Run]]:
                 stderr=stderr,
                 start_new_session=not before,
             )
-        return Run(process, errors, mark)
+        runs.append(Run(process, errors, mark))
+        return runs[-1]
 
     yield start
     for process in _marked(mark):
-        process.kill()
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    for run in runs:
+        run.process.wait(LIMIT)
 
 
 @pytest.mark.parametrize("victim", [LOCAL, "make"])

@@ -15,11 +15,15 @@ DEADLINES = (0.2, 1.0, 5.0, 25.0, LIMIT)
 """Time limits to try for a call that must arrive and then time out: on a busy machine a short one ends too early."""
 
 
-def wait_until(condition: Callable[[], bool], failure: str, seconds: float = LIMIT) -> None:
-    """Poll until a condition holds."""
+def wait_until(condition: Callable[[], bool], failure: str | Callable[[], str], seconds: float = LIMIT) -> None:
+    """Poll until a condition holds.
+
+    Args:
+        failure: what to say if it does not; a function, if that is known only then.
+    """
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, f"after {seconds:g} s: {failure}"
+        assert time.monotonic() < end, f"after {seconds:g} s: {failure() if callable(failure) else failure}"
         time.sleep(0.005)
 
 
