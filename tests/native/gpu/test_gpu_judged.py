@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from headrace_engine.cuda_checked import RESULT, SANITIZERS, why_unchecked
 from native.conftest import need_sim
-from native.device.test_gpu_rehearsal import check, planted
+from native.gpu.test_gpu_rehearsal import check, planted
 from native.mutants.mutant import Mutant
 
 from bench.common.page import RESULTS
