@@ -156,8 +156,10 @@ CoreStatus core_exchange_open(const CoreExchangeOptions* options, CoreExchange**
   // The mapping does not need the descriptor, which stays the caller's.
   void* memory = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, options->file, 0);
   if (memory == MAP_FAILED) return core::status(CORE_NO_MEMORY, 0);
-  *exchange = new CoreExchange(*options, static_cast<std::byte*>(memory));
-  return CORE_OK;
+  *exchange = new (std::nothrow) CoreExchange(*options, static_cast<std::byte*>(memory));
+  if (*exchange != nullptr) return CORE_OK;
+  munmap(memory, static_cast<size_t>(bytes));
+  return core::status(CORE_NO_MEMORY, 0);
 }
 
 void core_exchange_close(CoreExchange* exchange) {

@@ -253,9 +253,14 @@ CoreStatus append(CoreProgram* program, const Args* args, const Kernel Kernels::
   if (program == nullptr) return status(CORE_NULL_POINTER, 0);
   OpCheck check(*program, args);
   if (check.ok()) check_op(check, *args);
-  // Copied: the op, and its CoreWeights (see `recorded`). What they point to stays the caller's, and is read in runs.
-  if (check.ok()) program->append(recorded(*args), program->cpu.kernels.*kernel);
-  return check.result();
+  if (!check.ok()) return check.result();
+  try {
+    // Copied: the op, and its CoreWeights (see `recorded`). What they point to stays the caller's, and is read in runs.
+    program->append(recorded(*args), program->cpu.kernels.*kernel);
+  } catch (const std::bad_alloc&) {
+    return status(CORE_NO_MEMORY, 0);
+  }
+  return CORE_OK;
 }
 
 }  // namespace
@@ -284,8 +289,8 @@ CoreProgram::CoreProgram(CoreCpu& cpu, const CoreShape& shape) : cpu(cpu), shape
 CoreStatus core_program_create(CoreCpu* cpu, const CoreShape* shape, CoreProgram** program) {
   if (cpu == nullptr || program == nullptr) return core::status(CORE_NULL_POINTER, 0);
   if (const CoreStatus status = core::check_shape(shape); status != CORE_OK) return status;
-  *program = new CoreProgram(*cpu, *shape);
-  return CORE_OK;
+  *program = new (std::nothrow) CoreProgram(*cpu, *shape);
+  return *program == nullptr ? core::status(CORE_NO_MEMORY, 0) : CORE_OK;
 }
 
 void core_program_destroy(CoreProgram* program) {

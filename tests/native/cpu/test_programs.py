@@ -89,6 +89,11 @@ def test_every_job_runs_once_after_those_of_the_phase_before(programs: Path, pro
     assert (result.returncode, result.stdout) == (0, "")
 
 
+def test_an_allocation_that_fails_is_a_status_and_leaves_nothing(programs: Path) -> None:
+    result = run(programs / "memory_cpu")
+    assert result.returncode == 0, result.stdout
+
+
 def test_pinned_threads_compute(native: Native) -> None:
     cpus = sorted(os.sched_getaffinity(0))
     with Cpu(native, len(cpus), cpus=cpus) as cpu:
