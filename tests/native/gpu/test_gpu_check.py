@@ -34,6 +34,7 @@ def run(env: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str
     return subprocess.run(command, capture_output=True, text=True, env={**env, "PYTHONPATH": path}, check=False)
 
 
+@pytest.mark.soak
 def test_every_op_and_every_batch_is_measured_and_kept(libraries: Path, tmp_path: Path) -> None:
     need_sim()
     env = {**only_needed(tmp_path / "hook"), NATIVE_VARIABLE: str(libraries)}
