@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from headrace_proto.pure.answers.formats import CALLS, THOUGHTS, CallFormat, Layout
+from headrace_proto.pure.answers.harmony import FINAL
+from headrace_proto.pure.answers.json_calls import JsonCalls
 from headrace_proto.pure.answers.literal_calls import LiteralCalls
 
 from headrace_engine.guided.calls.bodies import arguments, calls_after_mark
@@ -33,6 +36,8 @@ def grammar_of_calls(wanted: WantedCalls, specials: Mapping[str, int]) -> tuple[
         check_name(wanted.calls, one)
     if form.layout is None:
         start = _harmony(rules, wanted, functions)
+    elif wanted.schema:
+        start = _or_json(rules, form, form.layout, functions, wanted)
     else:
         answer = _required if wanted.required else _optional
         start = f"{_thought(rules, wanted)} {answer(rules, form, form.layout, functions, wanted)}"
@@ -70,6 +75,13 @@ def _optional(rules: Rules, form: CallFormat, layout: Layout, functions: list[Fu
     return f"({called})* {rules.free()}" if wanted.parallel else f"({called} | {rules.free()})"
 
 
+def _or_json(rules: Rules, form: CallFormat, layout: Layout, functions: list[Function], wanted: WantedCalls) -> str:
+    if isinstance(layout, JsonCalls) and not layout.open:
+        what = f"calls in the format {wanted.calls} begin as JSON does, and could not be told from it"
+        raise refused(f"cannot be kept beside response_format: {what}; leave one of them out, or set it to none")
+    return f"{_required(rules, form, layout, functions, wanted)} | {rules.json(json.loads(wanted.schema))}"
+
+
 def _harmony(rules: Rules, wanted: WantedCalls, functions: list[Function]) -> str:
     begin = "<|channel|>analysis<|message|>"
     message = f"{rules.literal(begin)} {rules.upto('<|end|>')} {rules.literal('<|start|>assistant')}"
@@ -79,9 +91,11 @@ def _harmony(rules: Rules, wanted: WantedCalls, functions: list[Function]) -> st
         for one in functions
     ]
     call = " | ".join(calls)
+    if wanted.schema:
+        return f"{call} | {rules.literal(FINAL)} {rules.json(json.loads(wanted.schema))}"
     if wanted.required:
         return f"({message})* ({call})"
     said = f"{rules.literal('<|channel|>commentary<|message|>')} {rules.upto('<|end|>')}"
     said += f" {rules.literal('<|start|>assistant')}"
-    final = f"{rules.literal('<|channel|>final<|message|>')} {rules.free()}"
+    final = f"{rules.literal(FINAL)} {rules.free()}"
     return f"({message} | {said})* ({call} | {final})"
