@@ -145,7 +145,10 @@ def test_no_json_begins_as_calls_do(calls: str) -> None:
 @pytest.mark.parametrize(
     ("calls", "words"),
     [
-        ("llama3_json", "cannot be kept beside response_format: calls in the format llama3_json begin as JSON does"),
+        (
+            "llama3_json",
+            "cannot be enforced beside response_format: calls in the format llama3_json begin as JSON does",
+        ),
         ("functionary_v32", "calls in the format functionary_v32 have no grammar"),
     ],
 )

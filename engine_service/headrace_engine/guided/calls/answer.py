@@ -30,8 +30,7 @@ def grammar_of_calls(wanted: WantedCalls, specials: Mapping[str, int]) -> tuple[
         InvalidArgument: BAD_RESPONSE_FORMAT.
     """
     rules, functions, form = Rules(specials), wanted.functions(), CALLS[wanted.calls]
-    if wanted.calls != "harmony" and form.layout is None:
-        raise refused(f"cannot be enforced: calls in the format {wanted.calls} have no grammar")
+    _check(form, wanted)
     for one in functions:
         check_name(wanted.calls, one)
     if form.layout is None:
@@ -42,6 +41,17 @@ def grammar_of_calls(wanted: WantedCalls, specials: Mapping[str, int]) -> tuple[
         answer = _required if wanted.required else _optional
         start = f"{_thought(rules, wanted)} {answer(rules, form, form.layout, functions, wanted)}"
     return rules.text(start), rules.warnings
+
+
+def _check(form: CallFormat, wanted: WantedCalls) -> None:
+    if form.layout is None and wanted.calls != "harmony":
+        why = "have no grammar"
+    elif wanted.schema and isinstance(form.layout, JsonCalls) and not form.layout.open:
+        why = "begin as JSON does, and could not be told from it"
+    else:
+        return
+    beside = " beside response_format" if wanted.schema else ""
+    raise refused(f"cannot be enforced{beside}: calls in the format {wanted.calls} {why}")
 
 
 def _thought(rules: Rules, wanted: WantedCalls) -> str:
@@ -76,9 +86,6 @@ def _optional(rules: Rules, form: CallFormat, layout: Layout, functions: list[Fu
 
 
 def _or_json(rules: Rules, form: CallFormat, layout: Layout, functions: list[Function], wanted: WantedCalls) -> str:
-    if isinstance(layout, JsonCalls) and not layout.open:
-        what = f"calls in the format {wanted.calls} begin as JSON does, and could not be told from it"
-        raise refused(f"cannot be kept beside response_format: {what}; leave one of them out, or set it to none")
     return f"{_required(rules, form, layout, functions, wanted)} | {rules.json(json.loads(wanted.schema))}"
 
 
