@@ -138,7 +138,8 @@ async def resolve_config(start: Start, prepared: Prepared, prompt: Prompt) -> Re
         start.model.adapters.find(generation.effective.lora_name)
     bad_words = await prepared.text.spell(generation.effective.bad_words, request.party)
     chat = request.prompt if isinstance(request.prompt, Chat) else None
-    prompt = replace(prompt, answer=in_format(prompt.answer, generation.effective.response_format, chat))
+    answer = in_format(prompt.answer, generation.effective.response_format, chat, generation.eos_ids)
+    prompt = replace(prompt, answer=answer)
     guided, suspicious = await _guided(prepared, prompt, generation.effective.response_format, request.party)
     decoding = await prepared.text.decoding(generation, prompt.ids, request.party, prompt.answer.kept)
     return Resolved(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from headrace_proto.pure.answers.choice import calls_of, opens_thought, thoughts_of
@@ -107,20 +107,25 @@ def _wanted(chat: Chat, form: AnswerFormat, choice: ToolChoice, schema: str = ""
     return wanted.format()
 
 
-def in_format(answer: ChatAnswer, requested: ResponseFormat | None, chat: Chat | None) -> ChatAnswer:
+def in_format(
+    answer: ChatAnswer, requested: ResponseFormat | None, chat: Chat | None, ends: Collection[int] = ()
+) -> ChatAnswer:
     """Return what is known of an answer once its response format is.
 
-    A format describes the whole text, which so goes on with no thought that the prompt has begun. Structural tags have
-    free text, which may. Calls may come instead of JSON; where they must come, the format has no effect.
+    A format describes the whole text, which so goes on with no thought that the prompt has begun and ends with no mark.
+    Structural tags have free text, which may. Calls may come instead of JSON; where they must come, the format has no
+    effect.
 
     Args:
         chat: the chat; None: the prompt is none.
+        ends: ids that end a sequence, of which some may be marks, as `<|return|>` is.
 
     Raises:
         InvalidArgument: calls could not be told from JSON.
     """
     if requested is None or requested.kind is ResponseFormatKind.STRUCTURAL_TAG:
         return answer
+    answer = replace(answer, kept=answer.kept.difference(ends))
     if chat is not None and requested.schema is not None and (answer.may_call or answer.wanted is not None):
         return _or_json(answer, requested.schema, chat, chat.tool_choice or ToolChoice())
     return answer if answer.format is None else replace(answer, format=replace(answer.format, thought_open=False))

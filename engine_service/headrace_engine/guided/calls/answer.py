@@ -64,6 +64,10 @@ def _thought(rules: Rules, wanted: WantedCalls) -> str:
 
 
 def _required(rules: Rules, form: CallFormat, layout: Layout, functions: list[Function], wanted: WantedCalls) -> str:
+    return f"{rules.pattern(_BETWEEN)} {_calls(rules, form, layout, functions, wanted)}"
+
+
+def _calls(rules: Rules, form: CallFormat, layout: Layout, functions: list[Function], wanted: WantedCalls) -> str:
     calls = calls_after_mark(rules, layout, functions, several=wanted.parallel)
     call = f"{rules.literal(layout.open)} {calls}" if layout.open else calls
     between = rules.pattern(_BETWEEN)
@@ -72,7 +76,7 @@ def _required(rules: Rules, form: CallFormat, layout: Layout, functions: list[Fu
     if form.sections:
         begin, end = form.sections[0]
         call = f"{rules.literal(begin)} {between} {call} {between} {rules.literal(end)}"
-    return f"{between} {call}"
+    return call
 
 
 def _optional(rules: Rules, form: CallFormat, layout: Layout, functions: list[Function], wanted: WantedCalls) -> str:
@@ -86,7 +90,9 @@ def _optional(rules: Rules, form: CallFormat, layout: Layout, functions: list[Fu
 
 
 def _or_json(rules: Rules, form: CallFormat, layout: Layout, functions: list[Function], wanted: WantedCalls) -> str:
-    return f"{_required(rules, form, layout, functions, wanted)} | {rules.json(json.loads(wanted.schema))}"
+    """Both may come after white space, which so decides for neither."""
+    calls = _calls(rules, form, layout, functions, wanted)
+    return f"{rules.pattern(_BETWEEN)} ({calls} | {rules.json(json.loads(wanted.schema))})"
 
 
 def _harmony(rules: Rules, wanted: WantedCalls, functions: list[Function]) -> str:

@@ -15,7 +15,7 @@ from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 from support.models.tiny_models import make_tiny_llama
 
 CHAT = Chat((ChatMessage("user", "Hello"),), tools=('{"function": {"name": "f"}}',), tool_choice=ToolChoice())
-SPECIALS = ("<|eot|>", "[TOOL_CALLS]", "[ARGS]", "<think>", "<|channel|>", "<|message|>")
+SPECIALS = ("<|eot|>", "[TOOL_CALLS]", "[ARGS]", "<think>", "<|channel|>", "<|message|>", "<|return|>")
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +70,14 @@ def test_a_response_format_goes_on_with_no_thought(bundle: TokenizerBundle, kind
     assert found.format is not None
     assert held == replace(found.format, thought_open=kind is ResponseFormatKind.STRUCTURAL_TAG)
     assert in_format(found, None, None) == found
+
+
+def test_an_end_that_is_a_mark_is_no_part_of_a_format(bundle: TokenizerBundle) -> None:
+    found = Answers(bundle, "<|start|><|channel|><|message|>", None).of(Chat(CHAT.messages, keep_marks=True), "prompt")
+    end = SPECIALS.index("<|return|>")
+    assert end in in_format(found, None, None, [end]).kept
+    for kind in (ResponseFormatKind.JSON_OBJECT, ResponseFormatKind.REGEX):
+        assert in_format(found, ResponseFormat(kind, "{}"), None, [end]).kept == found.kept - {end}
 
 
 @pytest.mark.parametrize("kind", [ResponseFormatKind.JSON_OBJECT, ResponseFormatKind.JSON_SCHEMA])
