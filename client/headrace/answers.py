@@ -69,7 +69,8 @@ def machine(request: AcceptedRequest, tools: Sequence[Mapping[str, Any]] = (), *
     form = request.answer_format
     if form is None:
         raise ValueError("the request keeps no marks of calls and thoughts in its text: start it with keep_marks=True")
-    return machine_of(form.calls, form.thoughts if thoughts else "", form.thought_open, tools)
+    parted = form.thoughts if thoughts else ""
+    return machine_of(form.calls, parted, form.thought_open, tools, or_json=form.or_json)
 
 
 def parts(queue: ResultQueue, tools: Sequence[Mapping[str, Any]] = (), *, thoughts: bool = True) -> Iterator[Piece]:

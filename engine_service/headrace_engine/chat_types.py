@@ -67,11 +67,13 @@ class AnswerFormat:
         calls: format of calls; "": none is known, or there are no tools.
         thoughts: format of thoughts.
         thought_open: the prompt ends with the mark of a thought, and the text may go on with it.
+        or_json: it is calls alone, or else JSON alone.
     """
 
     calls: str
     thoughts: str
     thought_open: bool
+    or_json: bool = False
 
 
 @dataclass(frozen=True, slots=True)

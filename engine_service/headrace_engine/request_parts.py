@@ -34,6 +34,13 @@ class ResponseFormat:
     choices: tuple[str, ...] = ()
     ebnf: bool = False
 
+    @property
+    def schema(self) -> str | None:
+        """The schema of a format of JSON; None: it is another one."""
+        if self.kind is ResponseFormatKind.JSON_OBJECT:
+            return '{"type": "object"}'
+        return self.text if self.kind is ResponseFormatKind.JSON_SCHEMA else None
+
 
 @dataclass(frozen=True, slots=True)
 class MediaItem:

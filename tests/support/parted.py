@@ -36,10 +36,17 @@ def fed(machine: Machine, text: str, cuts: Iterable[int] = ()) -> list[Piece]:
 
 
 def parted(
-    calls: str, text: str, thoughts: str = "", *, opened: bool = False, tools: Sequence[Any] = (), size: int = 0
+    calls: str,
+    text: str,
+    thoughts: str = "",
+    *,
+    opened: bool = False,
+    tools: Sequence[Any] = (),
+    size: int = 0,
+    or_json: bool = False,
 ) -> list[Any]:
     """What the machine of a format finds in a text, in pieces of some size; a call as its name and its arguments."""
-    machine = machine_of(calls, thoughts, opened, tools)
+    machine = machine_of(calls, thoughts, opened, tools, or_json=or_json)
     pieces = fed(machine, text, range(size, len(text), size) if size else ())
     found: list[Any] = []
     for piece in pieces:

@@ -33,11 +33,13 @@ class AnswerFormat:
         thoughts: format of thoughts.
         thought_open: True if the prompt ends with the mark of a thought, so that the text begins within it. False
             beside a response format, which describes the whole text; structural tags may go on with the thought.
+        or_json: True if the text is calls alone, or else JSON alone: a response format of JSON beside tools.
     """
 
     calls: str
     thoughts: str
     thought_open: bool
+    or_json: bool = False
 
 
 @dataclass(frozen=True, slots=True)

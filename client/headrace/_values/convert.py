@@ -146,7 +146,7 @@ def _answer_format(request: request_pb2.AcceptedRequest) -> types.AnswerFormat |
     if not request.HasField("answer_format"):
         return None
     form = request.answer_format
-    return types.AnswerFormat(form.calls, form.thoughts, form.thought_open)
+    return types.AnswerFormat(form.calls, form.thoughts, form.thought_open, form.or_json)
 
 
 def sequence_of(info: request_pb2.SequenceInfo, request_id: str = "") -> types.SequenceInfo:

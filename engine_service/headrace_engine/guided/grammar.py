@@ -56,10 +56,8 @@ def translate(requested: ResponseFormat, specials: Mapping[str, int] | None = No
 
 def _translated(requested: ResponseFormat, specials: Mapping[str, int]) -> Translated:
     match requested.kind:
-        case ResponseFormatKind.JSON_OBJECT:
-            return _from_schema('{"type": "object"}')
-        case ResponseFormatKind.JSON_SCHEMA:
-            return _from_schema(requested.text)
+        case ResponseFormatKind.JSON_OBJECT | ResponseFormatKind.JSON_SCHEMA:
+            return _from_schema(requested.schema or "")
         case ResponseFormatKind.REGEX:
             return Translated(call_library(LLMatcher.grammar_from_regex, requested.text))
         case ResponseFormatKind.CHOICE:

@@ -21,6 +21,8 @@ TOOLS: list[Any] = [
     {"type": "function", "function": {"name": "time", "parameters": {"type": "object", "properties": {}}}},
 ]
 
+JSON: Any = {"response_format": {"type": "json_object"}}
+
 
 @pytest.fixture
 def caller(client: Client, place: Place) -> Iterator[str]:
@@ -81,6 +83,40 @@ def test_a_format_goes_on_with_no_thought(client: Client, caller: str) -> None:
     assert (answer.text, answer.thoughts) == ('{"a": 1}', "")
 
 
+def test_calls_may_come_instead_of_json(client: Client, caller: str) -> None:
+    form = {"type": "json_schema", "json_schema": {"enum": [1, {"a": "<tool_call>"}]}}
+    asked: Any = {"messages": USER, "tools": TOOLS, "response_format": form, "eos_token_id": [2]}
+    asked |= {"tool_choice": {"strict": ["weather"], "names": ["weather"], "parallel": False}, "max_new_tokens": 200}
+    seen = set()
+    for seed in range(40):
+        handle, queue = client.start_request(caller, seed=seed, temperature=2, **asked)
+        assert queue.request.answer_format == AnswerFormat("hermes", "think", thought_open=False, or_json=True)
+        assert queue.request.warnings == ()
+        answer = whole(parts(queue, TOOLS))
+        client.release_request(handle)
+        seen.add(bool(answer.calls))
+        if answer.calls:
+            (call,) = answer.calls
+            assert (call.name, answer.text) == ("weather", "")
+            assert json.loads(call.arguments)["place"] in ("Rome", "Bern")
+        else:
+            assert json.loads(answer.text) in (1, {"a": "<tool_call>"})
+        if len(seen) == 2:
+            return
+    pytest.fail("calls and JSON have not both come")
+
+
+def test_where_calls_must_come_json_has_no_effect(client: Client, caller: str) -> None:
+    choice = {"mode": "required", "names": ["weather"], "parallel": False, "strict": ["weather"]}
+    asked: Any = {"messages": USER, "tools": TOOLS, "tool_choice": choice, "eos_token_id": [2], "max_new_tokens": 200}
+    handle, queue = client.start_request(caller, seed=1, **asked, **JSON)
+    (warning,) = queue.request.warnings
+    assert (warning.field, warning.message.partition(":")[0]) == ("config.response_format", "has no effect")
+    (call,) = whole(parts(queue, TOOLS)).calls
+    client.release_request(handle)
+    assert call.name == "weather"
+
+
 def test_without_tools_the_template_shows_none(client: Client, caller: str) -> None:
     shown = client.tokenize(caller, messages=USER, tools=TOOLS).rendered_text or ""
     hidden = client.tokenize(caller, messages=USER, tools=TOOLS, tool_choice="none").rendered_text
@@ -95,8 +131,11 @@ def test_without_tools_the_template_shows_none(client: Client, caller: str) -> N
         ({"tool_choice": {"mode": "none", "names": ["time"]}}, "excludes names"),
         ({"tool_choice": {"names": ["absent"]}}, '"absent", which is none of the tools'),
         ({"tool_choice": {"strict": ["absent"]}}, '"absent", which is none of the tools'),
-        ({"tool_choice": "required", "response_format": {"type": "json_object"}}, "excludes response_format"),
-        ({"tool_choice": "auto", "response_format": {"type": "json_object"}}, "tools may be called, for which"),
+        ({"tool_choice": "required", "response_format": {"type": "regex", "regex": "a"}}, "response_format regex"),
+        ({**JSON, "tool_choice": "auto", "tool_format": "llama3_json"}, "tool_choice cannot be enforced beside"),
+        ({**JSON, "tool_choice": "auto", "tool_format": "functionary_v32"}, "functionary_v32 have no grammar"),
+        ({**JSON, "tool_choice": {"strict": ["time"]}, "keep_marks": False}, "keep_marks is false, without which"),
+        ({"tool_choice": "required", "response_format": {"type": "json_schema", "json_schema": 5}}, "response_format"),
         ({"tool_choice": "required", "tool_format": "functionary_v32"}, "functionary_v32 have no grammar"),
         ({"tool_format": "morse"}, 'tool_format = "morse" is not known'),
         ({"tools": ['{"function": {}}'], "tool_choice": "required"}, r"tools\[0\] is no function with a name"),

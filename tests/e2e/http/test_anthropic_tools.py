@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ PLACE: Any = {
     "required": ["place"],
     "additionalProperties": False,
 }
+RAIN: Any = {**PLACE, "properties": {"rain": {"enum": ["some", "<tool_call>"]}}, "required": ["rain"]}
 TOOLS: Any = [
     {"name": "weather", "description": "Tells the weather.", "input_schema": PLACE, "strict": True},
     {"name": "time", "input_schema": {"type": "object", "properties": {}}},
@@ -52,6 +54,21 @@ def test_a_tool_is_used_as_the_choice_says(messages: anthropic.resources.Message
     assert used.input["place"] in ("Rome", "Bern")
     assert used.id.startswith("toolu_")
     assert all(block.type in ("thinking", "tool_use") for block in answer.content)
+
+
+def test_an_answer_is_a_use_or_json(messages: anthropic.resources.Messages, asked: dict[str, Any]) -> None:
+    asked |= {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}, "tools": TOOLS[:1]}
+    asked["output_config"] = {"format": {"type": "json_schema", "schema": RAIN}}
+    seen = set()
+    for seed in range(16):
+        (block,) = messages.create(**(asked | {"extra_body": {"seed": seed, "temperature": 1}})).content
+        seen.add(block.type)
+        if block.type == "tool_use":
+            assert block.input["place"] in ("Rome", "Bern")
+        else:
+            assert block.type == "text"
+            assert json.loads(block.text)["rain"] in ("some", "<tool_call>")
+    assert seen == {"tool_use", "text"}
 
 
 def test_a_stream_has_the_same_blocks(messages: anthropic.resources.Messages, asked: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import openai
 import pytest
 from headrace import Client
@@ -118,14 +119,6 @@ def test_json_leaves_no_place_for_a_thought(client: openai.OpenAI, caller: str) 
     assert getattr(message, "reasoning_content", None) is None
 
 
-def test_json_leaves_no_place_for_calls(client: openai.OpenAI, asked: dict[str, Any]) -> None:
-    asked |= {"max_tokens": 5, "extra_body": {}, "response_format": {"type": "json_object"}}
-    with pytest.raises(openai.BadRequestError, match="tools may be called, for which response_format") as caught:
-        client.chat.completions.create(**asked)
-    assert caught.value.param == "tools"
-    client.chat.completions.create(**asked, tool_choice="none")
-
-
 SCHEMA: Any = {
     "type": "object",
     "properties": {"place": {"enum": ["Rome", "Bern"]}, "days": {"enum": [1, 2]}},
@@ -186,18 +179,84 @@ def test_a_call_that_must_come_comes_and_is_valid(
         assert arguments == {}
 
 
+RAIN: Any = {
+    "type": "object",
+    "properties": {"rain": {"enum": ["some", "<tool_call>"]}, "mm": {"enum": [0, 5]}},
+    "required": ["rain", "mm"],
+    "additionalProperties": False,
+}
+OR_JSON: Any = {
+    "tool_choice": "auto",
+    "response_format": {"type": "json_schema", "json_schema": {"name": "rain", "schema": RAIN, "strict": True}},
+}
+
+
 def test_choices_that_cannot_be_kept_are_errors(client: openai.OpenAI, caller: str) -> None:
     asked: Any = {"model": caller, "messages": [USER], "tools": STRICT, "tool_choice": "required"}
     for more, words in (
         ({"tools": []}, "tool_choice is set without tools"),
         ({"tool_choice": {"type": "function", "function": {"name": "absent"}}}, '"absent", which is none of the tools'),
         ({"tool_choice": {"type": "function"}}, "needs function"),
-        ({"response_format": {"type": "json_object"}}, "excludes response_format"),
+        ({"response_format": {"type": "regex", "regex": "a"}}, "tool_choice is enforced by a grammar of its own"),
+        (
+            {
+                **OR_JSON,
+                "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "no"}}},
+            },
+            "response_format cannot be compiled",
+        ),
+        ({**OR_JSON, "extra_body": {"tool_parser": "llama3_json"}}, "tool_choice cannot be enforced beside"),
         ({"extra_body": {"tool_parser": "morse"}}, 'tool_parser = "morse" is not known'),
         ({"extra_body": {"tool_parser": "functionary_v32"}}, "have no grammar"),
     ):
         with pytest.raises(openai.BadRequestError, match=re.escape(words)):
             client.chat.completions.create(**(asked | more))
+
+
+def streamed(stream: Any) -> tuple[str, list[tuple[str, str]], Any]:
+    """The text of a stream, its calls, and why it ended."""
+    text, calls, finish = "", [], None
+    for chunk in stream:
+        (choice,) = chunk.choices
+        text += choice.delta.content or ""
+        finish = choice.finish_reason or finish
+        for call in choice.delta.tool_calls or []:
+            name, arguments = calls.pop() if call.index < len(calls) else (call.function.name, "")
+            calls.append((name, arguments + (call.function.arguments or "")))
+    return text, calls, finish
+
+
+def test_an_answer_is_valid_calls_or_valid_json(client: openai.OpenAI, caller: str) -> None:
+    """The tiny model's weights are random, so both come, as its seeds have it."""
+    asked: Any = {"model": caller, "messages": [USER], "tools": STRICT, **OR_JSON}
+    asked |= {"temperature": 2, "max_tokens": 2000}
+    seen: set[str] = set()
+    for seed in range(16):
+        (answer,) = client.chat.completions.create(**asked, seed=seed).choices
+        calls: Any = answer.message.tool_calls or []
+        with client.chat.completions.create(**asked, seed=seed, stream=True) as stream:
+            same = streamed(stream)
+        found = [(call.function.name, call.function.arguments) for call in calls]
+        assert same == (answer.message.content or "", found, answer.finish_reason)
+        if answer.finish_reason == "tool_calls":
+            assert found
+            assert not answer.message.content
+            for name, arguments in found:
+                jsonschema.validate(json.loads(arguments), STRICT[name == "get_time"]["function"]["parameters"])
+        else:
+            assert (answer.finish_reason, found) == ("stop", [])
+            jsonschema.validate(json.loads(answer.message.content or ""), RAIN)
+        seen.add(answer.finish_reason)
+    assert seen == {"tool_calls", "stop"}
+
+
+def test_json_alone_and_calls_alone_come_as_chosen(client: openai.OpenAI, caller: str) -> None:
+    asked: Any = {"model": caller, "messages": [USER], "tools": STRICT, "response_format": {"type": "json_object"}}
+    (answer,) = client.chat.completions.create(**asked, tool_choice="none", max_tokens=100, seed=2).choices
+    assert (answer.message.content or "").startswith("{")
+    (answer,) = client.chat.completions.create(**asked, tool_choice="required", max_tokens=2000, seed=2).choices
+    assert answer.finish_reason == "tool_calls"
+    assert not answer.message.content
 
 
 def test_text_around_strict_calls_stays_free(client: openai.OpenAI, caller: str) -> None:

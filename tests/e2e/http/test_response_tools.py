@@ -53,6 +53,30 @@ def test_a_function_is_called_as_the_choice_says(client: openai.OpenAI, asked: d
     assert response.tools[0].name == "weather"  # type: ignore[union-attr]
 
 
+RAIN: Any = {
+    "type": "object",
+    "properties": {"rain": {"enum": ["some", "<tool_call>"]}},
+    "required": ["rain"],
+    "additionalProperties": False,
+}
+
+
+def test_a_response_is_calls_or_json(client: openai.OpenAI, asked: dict[str, Any]) -> None:
+    asked |= {"tool_choice": "auto", "tools": TOOLS[:1], "temperature": 2}
+    asked["text"] = {"format": {"type": "json_schema", "name": "rain", "schema": RAIN, "strict": True}}
+    seen = set()
+    for seed in range(16):
+        response = client.responses.create(**(asked | {"extra_body": {"seed": seed}}))
+        assert response.status == "completed"
+        (item,) = response.output
+        seen.add(item.type)
+        if item.type == "function_call":
+            assert json.loads(item.arguments)["place"] in ("Rome", "Bern")
+        else:
+            assert json.loads(response.output_text)["rain"] in ("some", "<tool_call>")
+    assert seen == {"function_call", "message"}
+
+
 def test_a_stream_has_the_same_items(client: openai.OpenAI, asked: dict[str, Any]) -> None:
     whole = client.responses.create(**asked)
     with client.responses.create(**asked, stream=True) as stream:

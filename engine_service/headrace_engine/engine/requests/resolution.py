@@ -137,7 +137,9 @@ async def resolve_config(start: Start, prepared: Prepared, prompt: Prompt) -> Re
     if generation.effective.lora_name:
         start.model.adapters.find(generation.effective.lora_name)
     bad_words = await prepared.text.spell(generation.effective.bad_words, request.party)
-    prompt = replace(prompt, answer=in_format(prompt.answer, generation.effective.response_format))
+    chat = request.prompt if isinstance(request.prompt, Chat) else None
+    answer = in_format(prompt.answer, generation.effective.response_format, chat, generation.eos_ids)
+    prompt = replace(prompt, answer=answer)
     guided, suspicious = await _guided(prepared, prompt, generation.effective.response_format, request.party)
     decoding = await prepared.text.decoding(generation, prompt.ids, request.party, prompt.answer.kept)
     return Resolved(
@@ -159,13 +161,27 @@ async def _guided(
     wanted = prompt.answer.wanted
     if wanted is None:
         return await prepared.formats.check(requested, party)
-    if requested is not None:
-        text = "is enforced by a grammar of its own, which excludes response_format: leave one of them out"
-        raise InvalidArgument.field("chat.tool_choice", text)
+    unreached = await _beside_calls(prepared, prompt.answer, requested, party)
     try:
-        return await prepared.formats.check(wanted, party)
+        verdict, warnings = await prepared.formats.check(wanted, party)
     except InvalidArgument as error:
         raise of_tools(error) from None
+    return verdict, (*warnings, *unreached)
+
+
+async def _beside_calls(
+    prepared: Prepared, answer: ChatAnswer, requested: ResponseFormat | None, party: str
+) -> tuple[ConfigWarning, ...]:
+    """Check a format by itself, so that what is wrong with it is told as such. Return a warning if it has no effect."""
+    if requested is None:
+        return ()
+    if requested.schema is None:
+        text = f"is enforced by a grammar of its own, which excludes response_format {requested.kind}"
+        raise InvalidArgument.field("chat.tool_choice", f"{text}: leave one of them out")
+    await prepared.formats.check(requested, party)
+    if answer.format is not None and answer.format.or_json:
+        return ()
+    return (ConfigWarning("config.response_format", "has no effect: by its tool_choice the answer is calls alone"),)
 
 
 def _limits(effective: EffectiveConfig, prompt_length: int) -> Limits:

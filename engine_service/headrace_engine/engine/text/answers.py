@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from headrace_proto.pure.answers.choice import calls_of, opens_thought, thoughts_of
@@ -15,7 +15,6 @@ from headrace_engine.models.tokenizer import TokenizerBundle
 from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 
 _CHOICE = "chat.tool_choice"
-_JSON = (ResponseFormatKind.JSON_OBJECT, ResponseFormatKind.JSON_SCHEMA)
 
 
 class Answers:
@@ -61,7 +60,7 @@ class Answers:
             calls = shown.tool_format or self._calls  # All its answers have channels.
         form = AnswerFormat(calls, self._thoughts, opens_thought(self._thoughts, prompt))
         keeps = shown.tool_choice is not None if shown.keep_marks is None else shown.keep_marks
-        wanted = _wanted(shown, form)
+        wanted = _enforced(shown, form)
         if not keeps:
             return ChatAnswer(wanted=wanted)
         return ChatAnswer(form, wanted, self._marks(form), may_call=bool(shown.tools and calls))
@@ -82,13 +81,18 @@ def _check(choice: ToolChoice | None, chat: Chat) -> None:
         raise InvalidArgument.field(_CHOICE, "is NONE, which excludes names, strict and parallel")
 
 
-def _wanted(chat: Chat, form: AnswerFormat) -> ResponseFormat | None:
+def _enforced(chat: Chat, form: AnswerFormat) -> ResponseFormat | None:
+    """Return what an answer is held to by a chat's choice of tools alone; None: nothing."""
     choice = chat.tool_choice
     if choice is None or choice.is_free or not chat.tools:
         return None
     if not form.calls:
         text = "cannot be enforced: the model's template shows tools in no form that is known; name one in tool_format"
         raise InvalidArgument.unsupported(_CHOICE, f"{text} ({', '.join(CALLS)})")
+    return _wanted(chat, form, choice)
+
+
+def _wanted(chat: Chat, form: AnswerFormat, choice: ToolChoice, schema: str = "") -> ResponseFormat:
     wanted = WantedCalls(
         calls=form.calls,
         thoughts=form.thoughts,
@@ -98,25 +102,43 @@ def _wanted(chat: Chat, form: AnswerFormat) -> ResponseFormat | None:
         parallel=choice.parallel,
         names=choice.names,
         strict=choice.strict,
+        schema=schema,
     )
     return wanted.format()
 
 
-def in_format(answer: ChatAnswer, requested: ResponseFormat | None) -> ChatAnswer:
+def in_format(
+    answer: ChatAnswer, requested: ResponseFormat | None, chat: Chat | None, ends: Collection[int] = ()
+) -> ChatAnswer:
     """Return what is known of an answer once its response format is.
 
-    A format describes the whole text, which so goes on with no thought that the prompt has begun. Structural tags have
-    free text, which may.
+    A format describes the whole text, which so goes on with no thought that the prompt has begun and ends with no mark.
+    Structural tags have free text, which may. Calls may come instead of JSON; where they must come, the format has no
+    effect.
+
+    Args:
+        chat: the chat; None: the prompt is none.
+        ends: ids that end a sequence, of which some may be marks, as `<|return|>` is.
 
     Raises:
-        InvalidArgument: tools may be called, and the format leaves no place for a call.
+        InvalidArgument: calls could not be told from JSON.
     """
     if requested is None or requested.kind is ResponseFormatKind.STRUCTURAL_TAG:
         return answer
-    if answer.may_call and answer.wanted is None and requested.kind in _JSON:
-        text = f"may be called, for which response_format {requested.kind} leaves no place: leave one of them out"
-        raise InvalidArgument.field("chat.tools", f"{text}, or set tool_choice to none")
+    answer = replace(answer, kept=answer.kept.difference(ends))
+    if chat is not None and requested.schema is not None and (answer.may_call or answer.wanted is not None):
+        return _or_json(answer, requested.schema, chat, chat.tool_choice or ToolChoice())
     return answer if answer.format is None else replace(answer, format=replace(answer.format, thought_open=False))
+
+
+def _or_json(answer: ChatAnswer, schema: str, chat: Chat, choice: ToolChoice) -> ChatAnswer:
+    if choice.mode is ToolChoiceMode.REQUIRED:
+        return answer
+    if answer.format is None:
+        text = "is false, without which calls cannot be told from the JSON that response_format asks for"
+        raise InvalidArgument.field("chat.keep_marks", text)
+    form = replace(answer.format, thought_open=False, or_json=True)
+    return replace(answer, format=form, wanted=_wanted(chat, form, choice, schema))
 
 
 def of_tools(error: InvalidArgument) -> InvalidArgument:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from headrace_proto.pure.answers.formats import CALLS, THOUGHTS, CallFormat, Layout
+from headrace_proto.pure.answers.harmony import FINAL
+from headrace_proto.pure.answers.json_calls import JsonCalls
 from headrace_proto.pure.answers.literal_calls import LiteralCalls
 
 from headrace_engine.guided.calls.bodies import arguments, calls_after_mark
@@ -27,16 +30,28 @@ def grammar_of_calls(wanted: WantedCalls, specials: Mapping[str, int]) -> tuple[
         InvalidArgument: BAD_RESPONSE_FORMAT.
     """
     rules, functions, form = Rules(specials), wanted.functions(), CALLS[wanted.calls]
-    if wanted.calls != "harmony" and form.layout is None:
-        raise refused(f"cannot be enforced: calls in the format {wanted.calls} have no grammar")
+    _check(form, wanted)
     for one in functions:
         check_name(wanted.calls, one)
     if form.layout is None:
         start = _harmony(rules, wanted, functions)
+    elif wanted.schema:
+        start = _or_json(rules, form, form.layout, functions, wanted)
     else:
         answer = _required if wanted.required else _optional
         start = f"{_thought(rules, wanted)} {answer(rules, form, form.layout, functions, wanted)}"
     return rules.text(start), rules.warnings
+
+
+def _check(form: CallFormat, wanted: WantedCalls) -> None:
+    if form.layout is None and wanted.calls != "harmony":
+        why = "have no grammar"
+    elif wanted.schema and isinstance(form.layout, JsonCalls) and not form.layout.open:
+        why = "begin as JSON does, and could not be told from it"
+    else:
+        return
+    beside = " beside response_format" if wanted.schema else ""
+    raise refused(f"cannot be enforced{beside}: calls in the format {wanted.calls} {why}")
 
 
 def _thought(rules: Rules, wanted: WantedCalls) -> str:
@@ -49,6 +64,10 @@ def _thought(rules: Rules, wanted: WantedCalls) -> str:
 
 
 def _required(rules: Rules, form: CallFormat, layout: Layout, functions: list[Function], wanted: WantedCalls) -> str:
+    return f"{rules.pattern(_BETWEEN)} {_calls(rules, form, layout, functions, wanted)}"
+
+
+def _calls(rules: Rules, form: CallFormat, layout: Layout, functions: list[Function], wanted: WantedCalls) -> str:
     calls = calls_after_mark(rules, layout, functions, several=wanted.parallel)
     call = f"{rules.literal(layout.open)} {calls}" if layout.open else calls
     between = rules.pattern(_BETWEEN)
@@ -57,7 +76,7 @@ def _required(rules: Rules, form: CallFormat, layout: Layout, functions: list[Fu
     if form.sections:
         begin, end = form.sections[0]
         call = f"{rules.literal(begin)} {between} {call} {between} {rules.literal(end)}"
-    return f"{between} {call}"
+    return call
 
 
 def _optional(rules: Rules, form: CallFormat, layout: Layout, functions: list[Function], wanted: WantedCalls) -> str:
@@ -70,6 +89,12 @@ def _optional(rules: Rules, form: CallFormat, layout: Layout, functions: list[Fu
     return f"({called})* {rules.free()}" if wanted.parallel else f"({called} | {rules.free()})"
 
 
+def _or_json(rules: Rules, form: CallFormat, layout: Layout, functions: list[Function], wanted: WantedCalls) -> str:
+    """Both may come after white space, which so decides for neither."""
+    calls = _calls(rules, form, layout, functions, wanted)
+    return f"{rules.pattern(_BETWEEN)} ({calls} | {rules.json(json.loads(wanted.schema))})"
+
+
 def _harmony(rules: Rules, wanted: WantedCalls, functions: list[Function]) -> str:
     begin = "<|channel|>analysis<|message|>"
     message = f"{rules.literal(begin)} {rules.upto('<|end|>')} {rules.literal('<|start|>assistant')}"
@@ -79,9 +104,11 @@ def _harmony(rules: Rules, wanted: WantedCalls, functions: list[Function]) -> st
         for one in functions
     ]
     call = " | ".join(calls)
+    if wanted.schema:
+        return f"{call} | {rules.literal(FINAL)} {rules.json(json.loads(wanted.schema))}"
     if wanted.required:
         return f"({message})* ({call})"
     said = f"{rules.literal('<|channel|>commentary<|message|>')} {rules.upto('<|end|>')}"
     said += f" {rules.literal('<|start|>assistant')}"
-    final = f"{rules.literal('<|channel|>final<|message|>')} {rules.free()}"
+    final = f"{rules.literal(FINAL)} {rules.free()}"
     return f"({message} | {said})* ({call} | {final})"

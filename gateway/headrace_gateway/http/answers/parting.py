@@ -69,8 +69,8 @@ class Parting:
             text = "are shown by the model's template in no form that is known: name one in tool_parser"
             raise invalid("tools", f"{text} ({', '.join(CALLS)})", "unsupported_value")
         thoughts = form.thoughts if form is not None and self.thoughts else ""
-        opened = form is not None and form.thought_open
-        self._machine = machine_of(self._calls, thoughts, opened, self.tools.given)
+        opened, or_json = (False, False) if form is None else (form.thought_open, form.or_json)
+        self._machine = machine_of(self._calls, thoughts, opened, self.tools.given, or_json=or_json)
 
     def feed(self, text: str) -> list[Part]:
         """Take more text; return what is certain now."""

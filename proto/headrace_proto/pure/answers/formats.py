@@ -17,6 +17,7 @@ from headrace_proto.pure.answers.machines import (
     after_thoughts,
     all_text,
     among_text,
+    calls_or_text,
     whole_text,
 )
 from headrace_proto.pure.answers.named_calls import EitherCalls, NamedCalls
@@ -37,6 +38,7 @@ class CallFormat:
         dropped: marks around text, left out.
         before: for calls that are the whole text, marks that may stand before them.
         run: reads answers that have no layout.
+        run_or_json: reads those of them that are calls or JSON; None: nothing holds answers to that.
         marks: marks of answers that have no layout.
     """
 
@@ -45,6 +47,7 @@ class CallFormat:
     dropped: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
     run: Run | None = None
+    run_or_json: Run | None = None
     marks: tuple[str, ...] = ()
 
     @property
@@ -53,16 +56,22 @@ class CallFormat:
         own = self.marks if self.layout is None else self.layout.marks
         return (*own, *self.before, *self.dropped, *(mark for section in self.sections for mark in section))
 
-    def reads(self, tools: Sequence[Any]) -> Run:
-        """Return what reads an answer, with tools as the request gives them."""
+    def reads(self, tools: Sequence[Any], *, or_json: bool) -> Run:
+        """Return what reads an answer.
+
+        Args:
+            tools: as the request gives them.
+            or_json: it is calls alone, or else JSON alone.
+        """
         if self.layout is None:
-            return self.run or all_text
+            return (or_json and self.run_or_json) or self.run or all_text
         layout = self.layout
         call = partial(layout.read, types=types_of(tools)) if isinstance(layout, ParameterCalls) else layout.read
         if not layout.open:
             return whole_text("[" if isinstance(layout, LiteralCalls) else "{", self.before, call)
         close = "" if isinstance(layout, ParameterCalls) else layout.close
-        return among_text(layout.open, close, self.sections, self.dropped, call)
+        among = among_text(layout.open, close, self.sections, self.dropped, call)
+        return calls_or_text((layout.open, *(begin for begin, _ in self.sections)), among) if or_json else among
 
 
 def _listed(begin: str, close: str, *dropped: str, **more: str) -> CallFormat:
@@ -88,7 +97,7 @@ _DSML = ParameterCalls(
 )
 
 CALLS: dict[str, CallFormat] = {
-    "harmony": CallFormat(run=harmony.read, marks=harmony.MARKS),
+    "harmony": CallFormat(run=harmony.read, run_or_json=harmony.read_or_json, marks=harmony.MARKS),
     "deepseek_v3": CallFormat(
         NamedCalls("<｜tool▁call▁begin｜>function<｜tool▁sep｜>", "\n```json\n", "\n```<｜tool▁call▁end｜>"), _DEEPSEEK
     ),
@@ -156,7 +165,7 @@ THOUGHTS: dict[str, ThoughtStyle] = {
 """Formats of thoughts by name."""
 
 
-def machine_of(calls: str, thoughts: str, opened: bool, tools: Sequence[Any]) -> Machine:
+def machine_of(calls: str, thoughts: str, opened: bool, tools: Sequence[Any], *, or_json: bool = False) -> Machine:
     """Return a machine for one answer.
 
     Args:
@@ -164,7 +173,8 @@ def machine_of(calls: str, thoughts: str, opened: bool, tools: Sequence[Any]) ->
         thoughts: name of its format of thoughts; "": none are parted.
         opened: the prompt ends with the first mark of a thought.
         tools: tools as the request gives them.
+        or_json: it is calls alone, or else JSON alone.
     """
-    run = CALLS[calls].reads(tools) if calls else all_text
+    run = CALLS[calls].reads(tools, or_json=or_json) if calls else all_text
     parted = thoughts and calls != "harmony"  # Its channels part thoughts from the rest.
     return TextMachine(after_thoughts(THOUGHTS[thoughts], opened, run) if parted else run)

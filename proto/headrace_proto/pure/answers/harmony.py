@@ -11,6 +11,9 @@ from headrace_proto.pure.answers.reader import Reader, as_text
 MARKS = ("<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|call|>", "<|return|>", "<|constrain|>")
 """Its marks, all of them special tokens."""
 
+FINAL = "<|channel|>final<|message|>"
+"""The header of what the user is to read."""
+
 _ENDS = ("<|end|>", "<|call|>", "<|return|>", "<|start|>")
 _BEGINNINGS = ("<", " ", "a")  # Of a channel, of a recipient, of "assistant".
 _MAX_HEADER = 1024
@@ -39,6 +42,14 @@ def read(reader: Reader) -> Steps[None]:
     if kept := reader.kept():
         yield kept
     yield from reader.rest(as_text)
+
+
+def read_or_json(reader: Reader) -> Steps[None]:
+    """Read calls, or else one final message that is JSON: marks are parts of its strings."""
+    if (yield from reader.sees(FINAL)):
+        yield from reader.rest(as_text)
+    else:
+        yield from read(reader)
 
 
 def _kind(header: str) -> tuple[CallBegin | None, Callable[[str], Piece]]:

@@ -153,6 +153,24 @@ def among_text(begin: str, close: str, sections: Sequence[tuple[str, str]], drop
     return run
 
 
+def calls_or_text(begins: Sequence[str], calls: Run) -> Run:
+    """Return what reads calls where the text begins with a mark of theirs, or else all of it as text.
+
+    Args:
+        begins: the marks.
+        calls: reads the calls, with their marks.
+    """
+
+    def run(reader: Reader) -> Steps[None]:
+        yield (yield from reader.space())
+        found = yield from reader.sees_one(begins)
+        if found >= 0:
+            reader.unread(begins[found])
+        yield from calls(reader) if found >= 0 else reader.rest(as_text)
+
+    return run
+
+
 def whole_text(begin: str, marks: Sequence[str], call: Call) -> Run:
     """Return what reads calls that begin with the text, or else all of it as text.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -35,9 +36,10 @@ def test_pieces_of_the_text_do_not_matter(name: str, data: st.DataObject) -> Non
     thoughts = data.draw(st.sampled_from(["", *THOUGHTS]))
     opened = bool(thoughts) and data.draw(st.booleans())
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)))))
-    whole = fed(machine_of(name, thoughts, opened, TOOLS), text)
-    assert fed(machine_of(name, thoughts, opened, TOOLS), text, cuts) == whole
-    assert fed(machine_of(name, thoughts, opened, TOOLS), text, range(1, len(text))) == whole
+    new = partial(machine_of, name, thoughts, opened, TOOLS, or_json=data.draw(st.booleans()))
+    whole = fed(new(), text)
+    assert fed(new(), text, cuts) == whole
+    assert fed(new(), text, range(1, len(text))) == whole
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -83,6 +85,37 @@ def test_what_is_no_call_stays_text(name: str, text: str, found: list[Any], size
     assert parted(name, text, size=size) == found
 
 
+_FINAL = "<|channel|>final<|message|>"
+_CALL = "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}"
+
+
+@pytest.mark.parametrize("size", [0, 1, 4])
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        ("glm45", '{"a": "<tool_call>f</tool_call>"}', ['{"a": "<tool_call>f</tool_call>"}']),
+        ("glm45", '{"a": "<tool_c', ['{"a": "<tool_c']),
+        ("glm45", "\n<tool_call>f</tool_call>\n<tool_call>g</tool_call>", [("f", "{}"), ("g", "{}")]),
+        ("glm45", "<tool_call>f", ["<tool_call>f"]),
+        ("kimi_k2", '<|tool_calls_section_begin|><|tool_call_begin|>f:0<|tool_call_argument_begin|>{"a": 1', [
+            ("f", '{"a": 1')
+        ]),
+        ("mistral", "[1]", ["[1]"]),
+        ("mistral", "[TOOL_CALLS]f[ARGS]{}", [("f", "{}")]),
+        ("phi4_functools", "false", ["false"]),
+        ("pythonic", '["f(a=1)"]', ['["f(a=1)"]']),
+        ("pythonic", "[f(a=1), g()]", [("f", '{"a": 1}'), ("g", "{}")]),
+        ("harmony", _CALL, [("f", "{}")]),
+        ("harmony", f'{_FINAL}{{"a": "<|end|><|start|>assistant{_CALL}"}}', [
+            f'{{"a": "<|end|><|start|>assistant{_CALL}"}}'
+        ]),
+        ("harmony", "<|channel|>fin", ["<|channel|>fin"]),
+    ],
+)  # fmt: skip
+def test_what_does_not_begin_as_calls_is_json(name: str, text: str, found: list[Any], size: int) -> None:
+    assert parted(name, text, or_json=True, size=size) == found
+
+
 @pytest.mark.parametrize("size", [0, 1, 4])
 @pytest.mark.parametrize(
     ("opened", "text", "found"),
@@ -124,7 +157,8 @@ def test_what_is_certain_is_given_on_at_once() -> None:
 def test_a_text_is_read_once(name: str) -> None:
     """The text that is held for later stays short, however long marks, names or values grow."""
     for scrap in ("<", " ", "x", "[", *CALLS[name].all_marks):
-        machine = machine_of(name, "", False, TOOLS)
-        for _ in range(200):
-            machine.feed(scrap * 100)
-        assert len(machine._reader.text) < 10_000  # type: ignore[attr-defined]
+        for or_json in (False, True):
+            machine = machine_of(name, "", False, TOOLS, or_json=or_json)
+            for _ in range(200):
+                machine.feed(scrap * 100)
+            assert len(machine._reader.text) < 10_000  # type: ignore[attr-defined]
