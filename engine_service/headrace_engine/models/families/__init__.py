@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace_engine.errors import BadModel, shown
-from headrace_engine.models.families.corrected_moe import DOTS, ERNIE_MOE, GLM_MOE, MINIMAX
 from headrace_engine.models.families.family import Family
 from headrace_engine.models.families.gemma import GEMMA, GEMMA1
 from headrace_engine.models.families.glm import CHATGLM, GLM
-from headrace_engine.models.families.gpt_oss import GPT_OSS
 from headrace_engine.models.families.granite import GRANITE, GRANITE4, GRANITE_MOE, MINICPM
 from headrace_engine.models.families.layer_norm import COMMAND_R, PHI, STABLELM, STARCODER2
 from headrace_engine.models.families.llama import ERNIE, EXAONE, INTERNLM2, LLAMA, SEED_OSS
 from headrace_engine.models.families.mistral import MISTRAL
-from headrace_engine.models.families.mixtral import MIXTRAL, OLMOE, PHIMOE
+from headrace_engine.models.families.mixtures.corrected_moe import DOTS, ERNIE_MOE, GLM_MOE, MINIMAX
+from headrace_engine.models.families.mixtures.gpt_oss import GPT_OSS
+from headrace_engine.models.families.mixtures.mixtral import MIXTRAL, OLMOE, PHIMOE
+from headrace_engine.models.families.mixtures.qwen_moe import QWEN_MOE
 from headrace_engine.models.families.neox import FALCON, NEOX
 from headrace_engine.models.families.olmo import OLMO
 from headrace_engine.models.families.phi3 import PHI3
 from headrace_engine.models.families.qwen import QWEN2, QWEN3
-from headrace_engine.models.families.qwen_moe import QWEN_MOE
 from headrace_engine.models.families.text_parts import (
     GEMMA_VISION,
     LLAVA,
