@@ -18,6 +18,7 @@ pytestmark = pytest.mark.usefixtures("simulator")
 
 QUANTS = {"weight_quant": WeightQuant, "activation_quant": ActivationQuant}
 _TWO_HEADS = {"num_attention_heads": 2}
+_OWN_KEYS = {"num_attention_heads": 2, "num_key_value_heads": 2}
 DIFFERENT: dict[str, dict[str, object]] = {
     "qwen3": {},
     "smollm3": {"no_rope_layers": [1, 0], "num_hidden_layers": 2},
@@ -44,6 +45,12 @@ DIFFERENT: dict[str, dict[str, object]] = {
     "falcon 40b": {"hidden_size": 256, "num_hidden_layers": 1},
     "exaone4": {"layer_types": ["sliding_attention", "full_attention"], "num_hidden_layers": 2},
     "olmo3": {},
+    "deepseek2": {**_OWN_KEYS, "qk_nope_head_dim": 52, "v_head_dim": 64, "num_hidden_layers": 2},
+    "deepseek3": {
+        **_OWN_KEYS, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "num_hidden_layers": 2,
+    },
+    "glm4 moe lite": {**_OWN_KEYS, "qk_nope_head_dim": 32, "num_hidden_layers": 3},
+    "minicpm3": {**_OWN_KEYS, "qk_nope_head_dim": 68},
 }  # fmt: skip
 """Settings of each family for which heads have a size that the device takes."""
 
