@@ -84,7 +84,7 @@ def _score_scale(config: ConfigFields, spec: DecoderSpec, head_dim: int) -> floa
     """Return the factor of products of queries and keys, to which YaRN may add the square of its own."""
     scaling = scaling_table(config)
     if scaling is None or not scaling.get("mscale_all_dim") or (kind := scaling_type(scaling)) == "default":
-        return head_dim**-0.5
+        return float(head_dim**-0.5)
     if kind != "yarn":
         raise scaling.error("mscale_all_dim", f"is not supported with {scaling_type_name(scaling)} = {kind!r}")
     more = yarn_attention_factor(spec.ropes[0].factor, scaling.number("mscale_all_dim"))
