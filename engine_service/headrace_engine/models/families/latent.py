@@ -26,6 +26,9 @@ from headrace_engine.models.spec import DecoderSpec, LatentSpec
 
 _EPS = 1e-6
 """Of the norms of latents, whatever the config says of others."""
+_MOST_ROTATING, _MOST_STILL = 256, 1_024
+"""Maximum entries of a head that rotate, and that do not: more than any model has, and what is made of a small file
+stays small."""
 _NONE = -1
 _PREFIX = "model.layers.{i}.self_attn."
 
@@ -55,7 +58,8 @@ def decoder_with_latents(config: ConfigFields, architecture: str, **options: Any
         if (quantized := config.table(name)) is not None:
             text = "is not supported: heads of this architecture are arranged from numbers, not codes"
             raise quantized.error("quant_method", text)
-    rotating, still = config.integer("qk_rope_head_dim"), config.integer("qk_nope_head_dim")
+    rotating = config.integer("qk_rope_head_dim", maximum=_MOST_ROTATING)
+    still = config.integer("qk_nope_head_dim", maximum=_MOST_STILL)
     # What a config may call head_dim is what rotates of a head.
     spec = decoder_from_config(config.replacing({"head_dim": rotating}), architecture, **options)
     if spec.num_kv_heads != spec.num_heads:
