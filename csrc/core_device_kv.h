@@ -21,7 +21,7 @@ typedef struct CoreKvBlocks {
   int64_t stride;     /* bytes from one block to the next, a multiple of 16, at least core_kv_block_bytes() */
   int64_t count;      /* number of blocks */
   int32_t kv_heads;   /* at least 1 */
-  int32_t head_dim;   /* 64, 80, 96, 128 or 256 */
+  int32_t head_dim;   /* 64, 80, 96, 128, 192 or 256 */
   int32_t block_size; /* tokens per block, a multiple of 16 */
   int32_t kv;         /* CoreKv: BFLOAT16, INT8 or UINT4 */
 } CoreKvBlocks;

@@ -156,7 +156,7 @@ bool check(CoreKv kv, int dim) {
 int main() {
   bool right = true;
   for (const CoreKv kv : {CORE_KV_BFLOAT16, CORE_KV_INT8, CORE_KV_UINT4}) {
-    for (const int dim : {64, 80, 96, 256}) right &= check(kv, dim);
+    for (const int dim : {64, 80, 96, 192, 256}) right &= check(kv, dim);
   }
   return right ? 0 : 1;
 }

@@ -236,6 +236,8 @@ CoreStatus launch_head_dim(const CoreDecodeAttention& args, Stream stream) {
       return launch_decode<Format, 96>(args, stream);
     case 128:
       return launch_decode<Format, 128>(args, stream);
+    case 192:
+      return launch_decode<Format, 192>(args, stream);
     default:
       return launch_decode<Format, 256>(args, stream);
   }

@@ -198,6 +198,8 @@ CoreStatus launch_head_dim(const CorePrefillAttention& args, Stream stream) {
       return launch_prefill<Format, 96>(args, stream);
     case 128:
       return launch_prefill<Format, 128>(args, stream);
+    case 192:
+      return launch_prefill<Format, 192>(args, stream);
     default:
       return launch_prefill<Format, 256>(args, stream);
   }

@@ -12,7 +12,7 @@ namespace core {
 constexpr int32_t kMaxGridYZ = 65535;
 
 inline bool is_head_dim(int32_t dim) {
-  return dim == 64 || dim == 80 || dim == 96 || dim == 128 || dim == 256;
+  return dim == 64 || dim == 80 || dim == 96 || dim == 128 || dim == 192 || dim == 256;
 }
 
 // Return the bits of an entry; 0 for a format that the device does not support.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from headrace_engine.config import TensorParallelMode
 from headrace_engine.models.spec import DecoderSpec
 
-_HEADS = frozenset({"q", "k", "v", "sinks"})
+_HEADS = frozenset({"q", "k", "v", "k_spread", "sinks"})
 _LAST = frozenset({"o", "down"})
 """The last matrices of attention and MLP, whose inputs are parts. Those of experts are cut by outputs: single ones
 have few rows each, and that of all tokens is added to theirs."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from headrace_engine.models.code_layouts import LAYOUTS, Bytes, Parts
 from headrace_engine.models.expert_layouts import EXPERT_LAYOUTS
-from headrace_engine.models.files import GROUPED, Assembly, StoredTensor
+from headrace_engine.models.files import GROUPED, PLACED, PLACED_COLUMNS, SPREAD, Assembly, StoredTensor
 from headrace_engine.models.quantized_rows import QuantizedType, quantized_type, unpaired
 from headrace_engine.models.table_rows import TableType, table_type
 
@@ -21,6 +22,7 @@ _VALUES_AT_ONCE = 2**22
 _ROW_MULTIPLE = 8
 """Rows are assembled in multiples of this: as many lie in one word where codes are packed along the outputs."""
 
+_BFLOAT16_ONE = 0x3F80
 _TYPES = {
     "I32": "<u4", "I8": "<u1", "U8": "<u1", "F8_E4M3": "<u1", "F16": "<f2", "BF16": "<u2", "F32": "<f4", "F64": "<f8",
 }  # fmt: skip
@@ -40,6 +42,8 @@ def assemble(stored: StoredTensor, read: Callable[[StoredTensor], memoryview]) -
     assert assembly is not None
     if assembly.layout == GROUPED:
         return _grouped(stored, assembly, read).reshape(-1).data
+    if assembly.layout in _PLACING:
+        return _PLACING[assembly.layout](stored, assembly, read).reshape(-1).view(np.uint8).data
     parts = [_array(part, read(part)) for part in assembly.parts]
     if assembly.layout in EXPERT_LAYOUTS:
         picked = slice(assembly.first, assembly.first + stored.shape[0] * assembly.step, assembly.step)
@@ -76,6 +80,45 @@ def _grouped(stored: StoredTensor, assembly: Assembly, read: Callable[[StoredTen
 
 def _bytes(part: StoredTensor, read: Callable[[StoredTensor], memoryview]) -> Bytes:
     return np.frombuffer(read(part), dtype=np.uint8).reshape(part.shape[0], -1)
+
+
+def _placed(stored: StoredTensor, assembly: Assembly, read: Callable[[StoredTensor], memoryview]) -> NDArray[Any]:
+    """Return rows of heads, of which each is a row of the same head in the tensor, or zeros."""
+    (part,) = assembly.parts
+    heads, places = _places(assembly, stored.shape[0])
+    rows: NDArray[Any] = _array(part, read(part))[heads * assembly.group + np.maximum(places, 0)]
+    rows[places < 0] = 0
+    return rows
+
+
+def _placed_columns(
+    stored: StoredTensor, assembly: Assembly, read: Callable[[StoredTensor], memoryview]
+) -> NDArray[Any]:
+    """Return rows whose columns belong to heads, each a column of the same head in the tensor, or zeros."""
+    (part,) = assembly.parts
+    heads, places = _places(replace(assembly, first=0), stored.shape[1])
+    whole = _array(part, read(part))[assembly.first : assembly.first + stored.shape[0]]
+    columns: NDArray[Any] = np.ascontiguousarray(whole[:, heads * assembly.group + np.maximum(places, 0)])
+    columns[:, places < 0] = 0
+    return columns
+
+
+def _spread(stored: StoredTensor, assembly: Assembly, read: Callable[[StoredTensor], memoryview]) -> NDArray[Any]:
+    """Return rows that take one column each, or none; of the tensor only the type is theirs."""
+    rows = np.zeros(stored.shape, _TYPES[stored.storage])
+    _, places = _places(assembly, len(rows))
+    taking = np.flatnonzero(places >= 0)
+    rows[taking, places[taking]] = _BFLOAT16_ONE if stored.storage == "BF16" else 1
+    return rows
+
+
+_PLACING = {PLACED: _placed, PLACED_COLUMNS: _placed_columns, SPREAD: _spread}
+
+
+def _places(assembly: Assembly, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the head of each entry from the first on, and its place there."""
+    heads, entries = np.divmod(assembly.first + np.arange(count), len(assembly.places))
+    return heads, np.array(assembly.places, np.int64)[entries]
 
 
 def _rows(assembly: Assembly, storage: str, inputs: int, parts: Parts, numbers: range) -> Bytes:

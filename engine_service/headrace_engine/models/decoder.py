@@ -8,7 +8,7 @@ from typing import Generic
 from headrace_engine.models.adapters.adapter import may_change
 from headrace_engine.models.experts import Shared, experts_by_layer
 from headrace_engine.models.ops import Batch, Ops, Prepared, Tensor
-from headrace_engine.models.spec import DecoderSpec, NormKind, QkNorm
+from headrace_engine.models.spec import DecoderSpec, LatentSpec, NormKind, QkNorm
 
 
 class Interrupted(Exception):
@@ -97,7 +97,10 @@ class Decoder(Generic[Tensor, Prepared]):
         return x
 
     def _attention(self, layer: int, x: Tensor, rows: Prepared) -> Tensor:
-        q, k, v = self._linears(layer, ("q", "k", "v"), x, self._spec.qkv_bias, rows)
+        if self._spec.latent is None:
+            q, k, v = self._linears(layer, ("q", "k", "v"), x, self._spec.qkv_bias, rows)
+        else:
+            q, k, v = self._of_latents(layer, self._spec.latent, x, rows)
         norms = None
         if self._spec.qk_norm is not QkNorm.NONE:
             norms = (self._weights[f"layers.{layer}.q_norm"], self._weights[f"layers.{layer}.k_norm"])
@@ -105,6 +108,19 @@ class Decoder(Generic[Tensor, Prepared]):
         self._go_on()
         out = self._ops.paged_attention(layer, q, rows, self._weights.get(f"layers.{layer}.sinks"))
         return self._linear(layer, "o", out, self._spec.output_bias, rows)
+
+    def _of_latents(self, layer: int, latent: LatentSpec, x: Tensor, rows: Prepared) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the queries, keys and values of latent attention, of heads whose first entries rotate."""
+        bias = self._spec.qkv_bias
+        of_queries = x
+        if latent.query_rank:
+            of_queries = self._linear(layer, "q_latent", x, bias, rows)
+            of_queries = self._ops.rms_norm(of_queries, self._weights[f"layers.{layer}.q_latent_norm"], latent.eps)
+        q = self._linear(layer, "q", of_queries, False, rows)
+        narrow, shared = (self._linear(layer, name, x, bias, rows) for name in ("latent", "k_shared"))
+        narrow = self._ops.rms_norm(narrow, self._weights[f"layers.{layer}.latent_norm"], latent.eps)
+        k, v = self._linears(layer, ("k", "v"), narrow, False, rows)
+        return q, self._ops.add(k, self._linear(layer, "k_spread", shared, False, rows)), v
 
     def _mlp(self, layer: int, x: Tensor, rows: Prepared, prefix: str = "") -> Tensor:
         bias = self._spec.mlp_bias

@@ -5,7 +5,9 @@ Canonical names are `embed`, `final_norm`, `head` (absent where the head is tied
 have norms of queries and keys, `q_norm` and `k_norm`, or of what attention and MLP add, `attention_out_norm` and
 `mlp_out_norm`. Layers with experts have `router`, and for expert e `experts.{e}.` with `gate`, `up`, `down` instead of
 those three; an expert of all tokens is `shared_gate`, `shared_up` and `shared_down`, and its score `shared_score`;
-`router_correction` is added to the scores by which experts are chosen.
+`router_correction` is added to the scores by which experts are chosen. With latent attention, `latent` makes the
+vector that `k` and `v` are multiplied by, `k_shared` what rotates of the keys, and `k_spread` puts that into every
+head; queries may have a vector of their own, made by `q_latent`. The norms are `latent_norm` and `q_latent_norm`.
 """
 
 from __future__ import annotations
@@ -19,6 +21,9 @@ from headrace_engine.config import ModelFormat
 from headrace_engine.errors import BadModel
 from headrace_engine.models.quantized_rows import quantized_type
 from headrace_engine.models.spec import DecoderSpec
+
+FLOATS = ("F64", "F32", "F16", "BF16")
+"""Storage types of numbers in Hugging Face files."""
 
 BEYOND_FLOAT16 = "holds values that FLOAT16 does not; use dtype BFLOAT16 or FLOAT32"
 NOT_FINITE = "holds values that are not finite, and cannot be quantised"
@@ -37,13 +42,16 @@ class Checksum:
 GROUPED = "GROUPED"
 """Layout of rows whose tensor holds others between them: `height` rows of each `group` rows."""
 
+PLACED, PLACED_COLUMNS, SPREAD = "PLACED", "PLACED_COLUMNS", "SPREAD"
+"""Layouts of heads whose entries, rows or columns, lie in other places; and of rows with a one in one column each."""
+
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
     """How the rows of a quantized matrix are made of the tensors of a file that hold it in a layout of its own.
 
     Attributes:
-        layout: name of the layout; see `code_layouts.LAYOUTS`, `EXPERT_LAYOUTS` and `GROUPED`.
+        layout: name of the layout; see `code_layouts.LAYOUTS`, `EXPERT_LAYOUTS`, `GROUPED` and `PLACED`.
         parts: its tensors, in the layout's order.
         group: inputs that share a scale there; 0: all.
         first: index of the first row in those tensors.
@@ -52,6 +60,8 @@ class Assembly:
         added: what is added to every scale.
         ordered: storage type of codes whose last part names the group of each input, and which become numbers; "":
             groups of inputs follow one another.
+        places: for each entry of a head its place among the `group` entries of a head in the tensor, or the column of
+            its one; −1: zeros.
     """
 
     layout: str
@@ -62,6 +72,7 @@ class Assembly:
     height: int = 1
     added: float = 0.0
     ordered: str = ""
+    places: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,9 +174,10 @@ def info_of(canonical: str, stored: StoredTensor, spec: DecoderSpec, layout: Fil
     part = canonical.rpartition(".")[2]
     if part.endswith("_norm"):
         return TensorInfo(canonical, stored, shift=layout.norm_shift)
-    if part in _CHOOSING and spec.experts is not None and spec.experts.corrected:
+    if part in _CHOOSING and spec.experts is not None and (spec.experts.corrected or spec.latent is not None):
         return TensorInfo(canonical, stored, exact=True)
-    heads = {"q": spec.num_heads, "k": spec.num_kv_heads}.get(part.removesuffix("_bias"), 0)
+    of_keys = dict.fromkeys(("k", "k_spread"), spec.num_kv_heads)
+    heads = {"q": spec.num_heads, **of_keys}.get(part.removesuffix("_bias"), 0)
     if not layout.interleaved or not heads:
         return TensorInfo(canonical, stored)
     return TensorInfo(canonical, stored, interleaved_heads=heads, rotary_dim=spec.rotary_dim)

@@ -133,6 +133,26 @@ class ExpertsSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class LatentSpec:
+    """Multi-head latent attention: keys and values of all heads are computed of one narrow vector of each token.
+
+    What rotates of the keys is computed beside that vector, once for all heads. Here it comes first in each head, and
+    values are padded with zeros to the size of a head.
+
+    Attributes:
+        rank: entries of that vector, which is normalised.
+        query_rank: entries of the vector, normalised too, that queries are computed of; None: of the hidden state.
+        eps: of both norms.
+        value_dim: entries of a head's values before they are padded.
+    """
+
+    rank: int
+    query_rank: int | None
+    eps: float
+    value_dim: int
+
+
+@dataclass(frozen=True, slots=True)
 class DecoderSpec:
     """Shape and variant of a decoder. What is optional changes nothing by default.
 
@@ -142,7 +162,8 @@ class DecoderSpec:
         ropes: the rotary embeddings that layers choose from; all rotate as many entries.
         layers: one for each layer.
         max_length: maximum number of positions that the model supports.
-        qkv_bias, output_bias, mlp_bias, head_bias: which linear layers add a bias.
+        qkv_bias, output_bias, mlp_bias, head_bias: which linear layers add a bias; with latent attention, qkv_bias
+            means those of the hidden state to narrow vectors and to the keys of all heads.
         tied_head: the output head is the embedding table.
         norm_bias: norms add a bias; of NormKind.LAYER alone.
         parallel: attention and MLP read the same norm of a layer's input, and what both say is added to that.
@@ -153,6 +174,7 @@ class DecoderSpec:
         attention_soft_cap, logit_soft_cap: x becomes cap · tanh(x / cap); 0: it stays.
         embedding_scale, branch_scale, logit_scale: factors of embeddings, of what attention and MLP add, and of logits.
         experts: the mixture of experts of layers that have one.
+        latent: the latent attention of all layers; None: keys and values are computed of the hidden state.
     """
 
     architecture: str
@@ -188,6 +210,7 @@ class DecoderSpec:
     logit_scale: float = 1.0
     logit_soft_cap: float = 0.0
     experts: ExpertsSpec | None = None
+    latent: LatentSpec | None = None
 
     @property
     def num_layers(self) -> int:

@@ -23,9 +23,7 @@ def expected_shapes(spec: DecoderSpec) -> dict[str, tuple[int, ...]]:
 def _layer_shapes(spec: DecoderSpec, index: int) -> dict[str, tuple[int, ...]]:
     hidden = spec.hidden_size
     matrices = {
-        "q": (spec.query_width, hidden, spec.qkv_bias),
-        "k": (spec.kv_width, hidden, spec.qkv_bias),
-        "v": (spec.kv_width, hidden, spec.qkv_bias),
+        **_attention_matrices(spec),
         "o": (hidden, spec.query_width, spec.output_bias),
         **(_experts_matrices(spec) if spec.layers[index].experts else _mlp(spec)),
     }
@@ -37,6 +35,23 @@ def _layer_shapes(spec: DecoderSpec, index: int) -> dict[str, tuple[int, ...]]:
         if has_bias:
             shapes[f"{name}_bias"] = (outputs,)
     return shapes
+
+
+def _attention_matrices(spec: DecoderSpec) -> dict[str, tuple[int, int, bool]]:
+    hidden, latent = spec.hidden_size, spec.latent
+    if latent is None:
+        widths = {"q": spec.query_width, "k": spec.kv_width, "v": spec.kv_width}
+        return {name: (width, hidden, spec.qkv_bias) for name, width in widths.items()}
+    queries = {"q_latent": (latent.query_rank, hidden, spec.qkv_bias)} if latent.query_rank else {}
+    return {
+        **queries,
+        "q": (spec.query_width, latent.query_rank or hidden, False),
+        "latent": (latent.rank, hidden, spec.qkv_bias),
+        "k_shared": (spec.rotary_dim, hidden, spec.qkv_bias),
+        "k": (spec.kv_width, latent.rank, False),
+        "v": (spec.kv_width, latent.rank, False),
+        "k_spread": (spec.kv_width, spec.rotary_dim, False),
+    }
 
 
 def _mlp(spec: DecoderSpec) -> dict[str, tuple[int, int, bool]]:
@@ -75,6 +90,9 @@ def _norm_shapes(spec: DecoderSpec) -> dict[str, tuple[int, ...]]:
         shapes |= {"q_norm": (spec.head_dim,), "k_norm": (spec.head_dim,)}
     if spec.qk_norm is QkNorm.WHOLE:
         shapes |= {"q_norm": (spec.query_width,), "k_norm": (spec.kv_width,)}
+    if spec.latent is not None:
+        shapes |= {"latent_norm": (spec.latent.rank,)}
+        shapes |= {"q_latent_norm": (spec.latent.query_rank,)} if spec.latent.query_rank else {}
     return shapes
 
 

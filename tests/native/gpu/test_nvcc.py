@@ -78,7 +78,7 @@ def mma_counts(build: Path, source: str) -> dict[tuple[str, int], int]:
     return counts
 
 
-HEAD_DIMS = (64, 80, 96, 128, 256)
+HEAD_DIMS = (64, 80, 96, 128, 192, 256)
 STORAGES = ("Bf16", "Int8", "Uint4")
 
 

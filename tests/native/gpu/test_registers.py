@@ -86,7 +86,7 @@ def test_shared_memory_of_launches_is_what_the_sources_say(tmp_path: Path) -> No
     """The compiler compares the report's numbers with the constants of the headers."""
     need_sim()
     claims = []
-    for dim in (64, 80, 96, 128, 256):
+    for dim in (64, 80, 96, 128, 192, 256):
         prefill = Kernel(f"prefill_attention_kernel<Bf16Kv, {dim}>", "sm_90a", 0, 0, 0).shared
         claims.append(f"static_assert(core::prefill::Tiles<{dim}>::kBytes == {prefill});")
     for bits in (4, 8):

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.usefixtures("simulator")
 
 QUANTS = {"weight_quant": WeightQuant, "activation_quant": ActivationQuant}
 _TWO_HEADS = {"num_attention_heads": 2}
+_OWN_KEYS = {"num_attention_heads": 2, "num_key_value_heads": 2}
 DIFFERENT: dict[str, dict[str, object]] = {
     "qwen3": {},
     "smollm3": {"no_rope_layers": [1, 0], "num_hidden_layers": 2},
@@ -44,8 +45,22 @@ DIFFERENT: dict[str, dict[str, object]] = {
     "falcon 40b": {"hidden_size": 256, "num_hidden_layers": 1},
     "exaone4": {"layer_types": ["sliding_attention", "full_attention"], "num_hidden_layers": 2},
     "olmo3": {},
+    "deepseek2": {**_OWN_KEYS, "qk_nope_head_dim": 52, "v_head_dim": 64, "num_hidden_layers": 2},
+    "deepseek3": {
+        **_OWN_KEYS, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "num_hidden_layers": 2,
+    },
+    "glm4 moe lite": {**_OWN_KEYS, "qk_nope_head_dim": 32, "num_hidden_layers": 3},
+    "minicpm3": {**_OWN_KEYS, "qk_nope_head_dim": 68},
 }  # fmt: skip
 """Settings of each family for which heads have a size that the device takes."""
+
+_BY_ROW = {"weight_quant": WeightQuant.INT8, "weight_quant_group_size": 0}
+CODES: dict[str, dict[str, object]] = {
+    "int8": {"weight_quant": WeightQuant.INT8},
+    "int8 by row": _BY_ROW,
+    "int8 by row, bytes": {**_BY_ROW, "activation_quant": ActivationQuant.INT8},
+    "int4": {"weight_quant": WeightQuant.INT4, "weight_quant_group_size": 32},
+}
 
 
 @pytest.mark.parametrize("name", DIFFERENT)
@@ -53,6 +68,13 @@ def test_the_scores_are_those_of_the_cpu_backend(name: str, tmp_path: Path) -> N
     shape = {field: size for field, size in SHAPE.items() if field != "head_dim" or not name.startswith("falcon")}
     path = make_tiny_family(tmp_path, name, vocab_size=256, **{**shape, **DIFFERENT[name]})
     compare_with_cpu(plan_for(path), seeds=1, tokens=4)
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_codes_of_latents_have_the_scores_of_the_cpu_backend(name: str, tmp_path: Path) -> None:
+    sizes = {"qk_nope_head_dim": 48, "qk_rope_head_dim": 16, "q_lora_rank": 48, "kv_lora_rank": 32}
+    path = make_tiny_family(tmp_path, "minicpm3", vocab_size=256, **{**SHAPE, **_OWN_KEYS, **sizes})
+    compare_with_cpu(plan_for(path, **CODES[name]), seeds=1, tokens=4)
 
 
 @pytest.mark.parametrize("field", ["weight_quant", "activation_quant"])

@@ -32,15 +32,29 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
             "starcoder2",
         )
     },
-    "gpt oss": (make_tiny_family, {"name": "gpt oss"}),
+    **{name: (make_tiny_family, {"name": name}) for name in ("gpt oss", "minicpm3")},
+    **{
+        name: (make_tiny_family, {"name": name, "moe_intermediate_size": 64})
+        for name in ("deepseek2 biases", "deepseek3")
+    },
     "qwen2 moe": (
         make_tiny_family,
         {"name": "qwen2 moe", "moe_intermediate_size": 64, "shared_expert_intermediate_size": 128},
     ),
     "granite moe": (make_tiny_family, {"name": "granite moe"}),
 }
-REDUCED = ("llama", "tied, biases", "odd sizes", "olmo2", "command r biases", "starcoder2", "qwen2 moe", "granite moe")
-"""Models for the mode REDUCED: with biases, with a norm of all heads, without a gate, of experts."""
+REDUCED = (
+    "llama",
+    "tied, biases",
+    "odd sizes",
+    "olmo2",
+    "command r biases",
+    "starcoder2",
+    "qwen2 moe",
+    "granite moe",
+    "deepseek3",
+)
+"""Models for the mode REDUCED: with biases, with a norm of all heads, without a gate, of experts, of latents."""
 
 
 def steps_of(ids: list[int]) -> list[list[SequenceStep]]:

@@ -125,6 +125,10 @@ _ROUTED = {
     "n_routed_experts": 8, "num_experts_per_tok": 3, "n_shared_experts": 2, "moe_intermediate_size": 40,
     "routed_scaling_factor": 1.7, "num_hidden_layers": 3,
 }  # fmt: skip
+_LATENT = {
+    "num_key_value_heads": 4, "q_lora_rank": 40, "kv_lora_rank": 24, "qk_nope_head_dim": 20, "qk_rope_head_dim": 12,
+    "v_head_dim": 16,
+}  # fmt: skip
 _HALF = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
 _MSCALE = {
     "rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 512, "short_mscale": 1.2,
@@ -199,6 +203,26 @@ FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "glm4 moe": ("Glm4Moe", {**_ROUTED, "head_dim": 24, "use_qk_norm": True, "attention_bias": True}),
     "glm4 moe plain": ("Glm4Moe", {**_ROUTED, "first_k_dense_replace": 0, "norm_topk_prob": False}),
     "dots": ("Dots1", {**_ROUTED, "norm_topk_prob": True, "sliding_window": None}),
+    "deepseek2": (
+        "DeepseekV2",
+        {
+            **_ROUTED,
+            **_LATENT,
+            "q_lora_rank": None,
+            "first_k_dense_replace": 1,
+            "rope_parameters": {**_YARN, "mscale": 0.707, "mscale_all_dim": 0.9},
+        },
+    ),
+    "deepseek2 biases": ("DeepseekV2", {**_ROUTED, **_LATENT, "attention_bias": True, "mlp_bias": True}),
+    "deepseek3": ("DeepseekV3", {**_ROUTED, **_LATENT, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1}),
+    "glm4 moe lite": (
+        "Glm4MoeLite",
+        {**_ROUTED, **_LATENT, "v_head_dim": 32, "mlp_layer_types": ["sparse", "dense", "sparse"]},
+    ),
+    "minicpm3": (
+        "MiniCPM3",
+        {**_LATENT, "v_head_dim": None, "tie_word_embeddings": True, "rms_norm_eps": 1e-3},
+    ),
     "ernie moe": (
         "Ernie4_5_Moe",
         {

@@ -14,7 +14,7 @@ from headrace_engine.ipc.plans import CorePlan
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.native import load
 
-HEAD_DIMS = (64, 80, 96, 128, 256)
+HEAD_DIMS = (64, 80, 96, 128, 192, 256)
 """Head dimensions that the kernels support."""
 
 

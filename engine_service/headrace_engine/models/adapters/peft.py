@@ -106,7 +106,7 @@ def _module_name(name: str, modules: Mapping[str, Module]) -> str | None:
 
 def _unknown(modules: Mapping[str, Module]) -> str:
     kinds = dict.fromkeys(name.rpartition(".")[2] for name in modules)
-    return f"which is no module of this model that adapters can change; these are: {', '.join(kinds)}"
+    return f"which is no module of this model that adapters can change; these are: {', '.join(kinds) or 'none'}"
 
 
 def _check_targets(config: PeftConfig, modules: Mapping[str, Module], pairs: Mapping[str, _Pair]) -> None:

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace_engine.errors import BadModel, shown
-from headrace_engine.models.families.corrected_moe import DOTS, ERNIE_MOE, GLM_MOE, MINIMAX
 from headrace_engine.models.families.family import Family
 from headrace_engine.models.families.gemma import GEMMA, GEMMA1
 from headrace_engine.models.families.glm import CHATGLM, GLM
-from headrace_engine.models.families.gpt_oss import GPT_OSS
-from headrace_engine.models.families.granite import GRANITE, GRANITE4, GRANITE_MOE, MINICPM
+from headrace_engine.models.families.granite import GRANITE, GRANITE4, GRANITE_MOE, MINICPM, MINICPM3
 from headrace_engine.models.families.layer_norm import COMMAND_R, PHI, STABLELM, STARCODER2
 from headrace_engine.models.families.llama import ERNIE, EXAONE, INTERNLM2, LLAMA, SEED_OSS
 from headrace_engine.models.families.mistral import MISTRAL
-from headrace_engine.models.families.mixtral import MIXTRAL, OLMOE, PHIMOE
+from headrace_engine.models.families.mixtures.corrected_moe import DOTS, ERNIE_MOE, GLM_MOE, MINIMAX
+from headrace_engine.models.families.mixtures.deepseek import DEEPSEEK
+from headrace_engine.models.families.mixtures.gpt_oss import GPT_OSS
+from headrace_engine.models.families.mixtures.mixtral import MIXTRAL, OLMOE, PHIMOE
+from headrace_engine.models.families.mixtures.qwen_moe import QWEN_MOE
 from headrace_engine.models.families.neox import FALCON, NEOX
 from headrace_engine.models.families.olmo import OLMO
 from headrace_engine.models.families.phi3 import PHI3
 from headrace_engine.models.families.qwen import QWEN2, QWEN3
-from headrace_engine.models.families.qwen_moe import QWEN_MOE
 from headrace_engine.models.families.text_parts import (
     GEMMA_VISION,
     LLAVA,
@@ -32,10 +33,10 @@ from headrace_engine.models.families.text_parts import (
 __all__ = ["ARCHITECTURES", "GGUF_ARCHITECTURES", "family_of", "family_of_gguf"]
 
 _FAMILIES = (
-    CHATGLM, COMMAND_R, DOTS, ERNIE, ERNIE_MOE, EXAONE, FALCON, GEMMA, GEMMA1, GLM, GLM_MOE, GPT_OSS, GRANITE, GRANITE4,
-    GRANITE_MOE, INTERNLM2, LLAMA, MINICPM, MINIMAX, MISTRAL, MIXTRAL, NEOX, OLMO, OLMOE, PHI, PHI3, PHIMOE, QWEN2,
-    QWEN3, QWEN_MOE, SEED_OSS, STABLELM, STARCODER2, GEMMA_VISION, LLAVA, MLLAMA_TEXT, PHI3_VISION, QWEN_MOE_VISION,
-    QWEN_VISION,
+    CHATGLM, COMMAND_R, DEEPSEEK, DOTS, ERNIE, ERNIE_MOE, EXAONE, FALCON, GEMMA, GEMMA1, GLM, GLM_MOE, GPT_OSS,
+    GRANITE, GRANITE4, GRANITE_MOE, INTERNLM2, LLAMA, MINICPM, MINICPM3, MINIMAX, MISTRAL, MIXTRAL, NEOX, OLMO,
+    OLMOE, PHI, PHI3, PHIMOE, QWEN2, QWEN3, QWEN_MOE, SEED_OSS, STABLELM, STARCODER2, GEMMA_VISION, LLAVA,
+    MLLAMA_TEXT, PHI3_VISION, QWEN_MOE_VISION, QWEN_VISION,
 )  # fmt: skip
 
 ARCHITECTURES: Mapping[str, Family] = {name: family for family in _FAMILIES for name in family.from_config}

@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from headrace_engine.models.config_fields import INT32, ConfigFields
-from headrace_engine.models.files import GROUPED, Assembly, StoredTensor
+from headrace_engine.models.files import FLOATS, GROUPED, Assembly, StoredTensor
 from headrace_engine.models.layout import GGUF_LAYOUT, HF_LAYOUT, FileLayout, wrong_shape
 from headrace_engine.models.spec import DecoderSpec, LayerSpec
 
 MAX_LAYERS = 1_000
 """Maximum number of layers: more than any decoder has, so that a larger number is a damaged config."""
-
-_NUMBERS = ("F64", "F32", "F16", "BF16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +130,8 @@ def _of_heads(joined: StoredTensor, spec: DecoderSpec, source: str) -> Iterator[
     expected = (spec.num_kv_heads * group, *((spec.hidden_size,) if inner else ()))
     if joined.shape != expected:
         raise wrong_shape(joined, expected, spec, source)
-    if joined.assembly is None and joined.storage not in _NUMBERS:
-        raise joined.error(f"is {joined.storage}; supported are {', '.join(_NUMBERS)}")
+    if joined.assembly is None and joined.storage not in FLOATS:
+        raise joined.error(f"is {joined.storage}; supported are {', '.join(FLOATS)}")
     for part, first, heads in (("q", 0, own), ("k", own, 1), ("v", own + 1, 1)):
         begin, height = first * spec.head_dim, heads * spec.head_dim
         rest = joined.rows(begin, joined.shape[0] - begin)

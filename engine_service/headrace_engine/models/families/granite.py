@@ -9,11 +9,13 @@ from headrace_engine.models.config_fields import ConfigFields
 from headrace_engine.models.families.family import Family, GgufHints, check_absent
 from headrace_engine.models.families.from_config import decoder_from_config
 from headrace_engine.models.families.from_metadata import decoder_from_metadata
+from headrace_engine.models.families.latent import LATENT_NAMES, decoder_with_latents, heads_arranged
 from headrace_engine.models.families.llama import with_biases
-from headrace_engine.models.families.mixtures import gguf_experts, read_experts, with_experts
+from headrace_engine.models.families.mixtures.fields import gguf_experts, read_experts, with_experts
 from headrace_engine.models.layout import GGUF_NAMES, HF_NAMES, FileLayout
 from headrace_engine.models.spec import DecoderSpec
 
+_MINICPM3_EPS, _MINICPM3_EMBEDDING, _MINICPM3_DEPTH, _MINICPM3_BASE = 1e-5, 12.0, 1.4, 256
 _ATTENTION = ("attention", "full_attention")
 """Names of the layers that are supported of hybrid models."""
 
@@ -73,6 +75,26 @@ def _minicpm(config: ConfigFields) -> DecoderSpec:
     )
 
 
+def _minicpm3(config: ConfigFields) -> DecoderSpec:
+    if config.get("v_head_dim") is None:
+        hidden, heads = config.integer("hidden_size"), config.integer("num_attention_heads")
+        config = config.replacing({"v_head_dim": hidden // heads})
+    spec = decoder_with_latents(config, "MiniCPM3ForCausalLM", tied=True)
+    depth, base = math.sqrt(spec.num_layers), spec.hidden_size
+    if not config.has("scale_depth"):  # A null is no factor, but that there is none.
+        depth = _MINICPM3_DEPTH
+    if not config.has("dim_model_base"):
+        base = _MINICPM3_BASE
+    return replace(
+        spec,
+        mlp_bias=config.flag("mlp_bias", False),
+        norm_eps=config.number("rms_norm_eps", _MINICPM3_EPS),
+        embedding_scale=config.number("scale_emb", _MINICPM3_EMBEDDING),
+        branch_scale=config.number("scale_depth", depth) / math.sqrt(spec.num_layers),
+        logit_scale=config.number("dim_model_base", base) / spec.hidden_size,
+    )
+
+
 def _scaled(config: ConfigFields, spec: DecoderSpec) -> DecoderSpec:
     return replace(
         spec,
@@ -114,6 +136,13 @@ GRANITE = Family(
 )
 
 MINICPM = Family(from_config={"MiniCPMForCausalLM": _minicpm}, from_metadata={})
+
+MINICPM3 = Family(
+    from_config={"MiniCPM3ForCausalLM": _minicpm3},
+    from_metadata={},
+    hf=FileLayout(LATENT_NAMES),
+    apart=heads_arranged,
+)
 
 _JOINED = {
     "gate": "model.layers.{i}.shared_mlp.input_linear.weight",

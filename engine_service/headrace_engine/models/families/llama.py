@@ -12,7 +12,7 @@ from headrace_engine.models.config_fields import ConfigFields
 from headrace_engine.models.families.family import Family, GgufHints, check_absent, heads_apart, same_layers
 from headrace_engine.models.families.from_config import decoder_from_config, windowed_layers
 from headrace_engine.models.families.from_metadata import decoder_from_metadata
-from headrace_engine.models.families.mixtures import gguf_experts, with_experts
+from headrace_engine.models.families.mixtures.fields import gguf_experts, with_experts
 from headrace_engine.models.files import StoredTensor
 from headrace_engine.models.layout import GGUF_NAMES, HF_NAMES, FileLayout
 from headrace_engine.models.spec import DecoderSpec, LayerSpec

@@ -16,9 +16,9 @@ from headrace_engine.models.families.family import MAX_LAYERS, Family
 from headrace_engine.models.families.gemma import GEMMA
 from headrace_engine.models.families.llama import LLAMA
 from headrace_engine.models.families.mistral import MISTRAL
+from headrace_engine.models.families.mixtures.qwen_moe import QWEN_MOE
 from headrace_engine.models.families.phi3 import PHI3
 from headrace_engine.models.families.qwen import QWEN2, QWEN3
-from headrace_engine.models.families.qwen_moe import QWEN_MOE
 from headrace_engine.models.files import Assembly, StoredTensor
 from headrace_engine.models.layout import HF_NAMES, wrong_shape
 from headrace_engine.models.spec import DecoderSpec

@@ -15,11 +15,11 @@ from typing import Any
 
 from headrace_engine.config import ModelFormat
 from headrace_engine.errors import BadModel, shown
-from headrace_engine.models.files import Checksum, ModelFiles, StoredTensor
+from headrace_engine.models.files import FLOATS, Checksum, ModelFiles, StoredTensor
 from headrace_engine.models.loaders.archive import read_entries, read_entry
 from headrace_engine.models.loaders.choice import one_file
 from headrace_engine.models.loaders.digest import digest_of
-from headrace_engine.models.loaders.huggingface import FLOATS, open_checkpoint
+from headrace_engine.models.loaders.huggingface import open_checkpoint
 from headrace_engine.models.loaders.json_files import parse_object
 from headrace_engine.models.loaders.opening import ARCHIVE
 from headrace_engine.models.loaders.safetensors import MAX_DIMENSIONS, read_header, value_bytes

@@ -13,7 +13,7 @@ from headrace_engine.errors import BadModel
 from headrace_engine.models.config_fields import ConfigFields
 from headrace_engine.models.families import family_of
 from headrace_engine.models.families.family import Family
-from headrace_engine.models.files import ModelFiles, StoredTensor, TensorInfo
+from headrace_engine.models.files import FLOATS, ModelFiles, StoredTensor, TensorInfo
 from headrace_engine.models.layout import bind, name_some, predicting
 from headrace_engine.models.loaders.chat_template import read_chat_templates
 from headrace_engine.models.loaders.digest import digest_of, same_bytes, snapshot_commit
@@ -30,7 +30,6 @@ _GENERATION = "generation_config.json"
 _LONGEST_CONFIG = 2**20
 """Maximum size of each config file, in bytes: InspectModel returns its contents in one message."""
 
-FLOATS = ("F64", "F32", "F16", "BF16")
 _FOLLOWS_FROM_CONFIG = ".rotary_emb.inv_freq"
 """Suffix of a derived buffer that old checkpoints contain."""
 

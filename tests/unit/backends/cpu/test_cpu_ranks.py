@@ -33,6 +33,7 @@ STORAGES: dict[str, dict[str, Any]] = {
     "keys in int8": {"kv_cache_mode": KvCacheMode.INT8},
     "keys in uint4": {"kv_cache_mode": KvCacheMode.UINT4},
 }
+LATENT = {"name": "deepseek2", "moe_intermediate_size": 64}
 MIXTURE = {"name": "qwen2 moe", "moe_intermediate_size": 64, "shared_expert_intermediate_size": 128}
 
 
@@ -54,9 +55,10 @@ def test_every_storage_has_the_bits_of_one_device(name: str, tiny_llama: Path, m
     assert on_ranks(tiny_llama, steps, 2, **storage) == one_device(tiny_llama, steps, **storage)
 
 
+@pytest.mark.parametrize("model", [MIXTURE, LATENT], ids=["experts", "latents"])
 @pytest.mark.parametrize("name", ["bfloat16", "int8", "int4", "int4, bytes"])
-def test_experts_have_the_bits_of_one_device(name: str, tmp_path: Path, memory: Any) -> None:
-    path = make_tiny_family(tmp_path / "model", **MIXTURE)
+def test_experts_have_the_bits_of_one_device(name: str, model: dict[str, Any], tmp_path: Path, memory: Any) -> None:
+    path = make_tiny_family(tmp_path / "model", **model)
     steps, storage = steps_of(random_ids(46, 3)), STORAGES[name]
     assert on_ranks(path, steps, 2, **storage) == one_device(path, steps, **storage)
 

@@ -223,6 +223,19 @@ def test_a_joined_matrix_shares_its_first_factor(tmp_path: Path) -> None:
     ]
 
 
+def test_latent_attention_is_not_adapted_but_mlps_are(tmp_path: Path) -> None:
+    model, mlp = make_tiny_family(tmp_path / "model", "minicpm3"), ("gate", "up", "down")
+    spec = open_model(str(model)).spec
+    adapter = make_tiny_adapter(tmp_path / "mlp", model, target_modules=[f"{name}_proj" for name in mlp])
+    found: AdapterFiles = open_adapter(adapter, spec)
+    assert set(found.factors) == {f"layers.{layer}.{name}" for layer in range(2) for name in mlp}
+    for name in ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"):
+        words = "is no module of this model that adapters can change; these are: gate_proj, up_proj, down_proj"
+        message = refusal(make_tiny_adapter(tmp_path / name, model, target_modules=[name]), spec)
+        assert name in message
+        assert words in message
+
+
 def test_files_that_are_not_there_are_named(adapter: Path, model: Path, spec: DecoderSpec, tmp_path: Path) -> None:
     assert "adapter_config.json is absent" in refusal(model, spec)
     assert "no such file or directory" in refusal(tmp_path / "nowhere", spec)

@@ -13,6 +13,12 @@ _ROUTED = {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_si
 _ERNIE = {"moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": 8}
 _PHIMOE = {"num_local_experts": 4, "num_experts_per_tok": 2}
 _LONG = {"type": "longrope", "short_factor": [1.0] * 8, "long_factor": [1.0] * 8, "short_mscale": 1.2}
+_V2, _V3, _GLM_LITE = "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "Glm4MoeLiteForCausalLM"
+_LATENT: dict[str, Any] = {
+    **_ROUTED, "num_key_value_heads": 4, "q_lora_rank": None, "kv_lora_rank": 24, "qk_nope_head_dim": 20,
+    "qk_rope_head_dim": 12, "v_head_dim": 16, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1,
+}  # fmt: skip
+_LINEAR = {"rope_type": "linear", "factor": 2.0, "mscale_all_dim": 1.0}
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("Gemma2ForCausalLM", {"use_bidirectional_attention": True}, "use_bidirectional_attention = True"),
     ("Gemma3ForCausalLM", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping = 50.0"),
@@ -66,6 +72,34 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("PhiMoEForCausalLM", {**_PHIMOE, "rope_scaling": _LONG}, "rope_scaling.long_mscale is absent"),
     ("PhiMoEForCausalLM", {**_PHIMOE, "rope_scaling": {**_LONG, "long_mscale": 1.3}}, "long_mscale = 1.3 must equal"),
     ("PhiMoEForCausalLM", {**_PHIMOE, "router_jitter_noise": 0}, "router_jitter_noise = 0 must be above 0"),
+    (_V2, {**_LATENT, "norm_topk_prob": True}, "norm_topk_prob = True is not supported"),
+    (_V2, {**_LATENT, "topk_method": "noaux_tc"}, "topk_method = 'noaux_tc' is not supported; supported are greedy"),
+    (_V2, {**_LATENT, "topk_method": "group_limited_greedy", "n_group": 4}, "topk_group = 1 is not supported; support"),
+    (_V2, {**_LATENT, "scoring_func": "sigmoid"}, "scoring_func = 'sigmoid' is not supported; supported is softmax"),
+    (_V2, {**_LATENT, "moe_layer_freq": 2}, "moe_layer_freq = 2 is not supported; supported is 1"),
+    (_V3, {**_LATENT, "n_group": 8, "topk_group": 4}, "topk_group = 4 is not supported; supported are all groups, 8"),
+    (_V3, {**_LATENT, "scoring_func": "softmax"}, "scoring_func = 'softmax' is not supported; supported is sigmoid"),
+    (_V3, {**_LATENT, "topk_method": "greedy"}, "topk_method = 'greedy' is not supported; supported is noaux_tc"),
+    (_V3, {**_LATENT, "rope_interleave": False}, "rope_interleave = False is not supported; supported is true"),
+    (_V3, {**_LATENT, "first_k_dense_replace": 4}, "first_k_dense_replace = 4 leaves none of 4 layers"),
+    (_V3, {**_LATENT, "num_key_value_heads": 2}, "num_key_value_heads = 2 is not supported: 4 heads have keys of"),
+    (_V3, {**_LATENT, "v_head_dim": 33}, "v_head_dim = 33 is not supported: it must be at most the size of keys, 32"),
+    (_V3, {**_LATENT, "qk_nope_head_dim": 21}, "qk_nope_head_dim = 21 must be even, as qk_rope_head_dim = 12 is"),
+    (_V3, {**_LATENT, "qk_rope_head_dim": 11}, "head_dim = 11"),
+    (_V3, {**_LATENT, "qk_rope_head_dim": 258}, "qk_rope_head_dim = 258 must be an integer from 1 to 256"),
+    (_V3, {**_LATENT, "qk_nope_head_dim": 1026}, "qk_nope_head_dim = 1026 must be an integer from 1 to 1024"),
+    (_V3, {**_LATENT, "q_lora_rank": ...}, "q_lora_rank is absent and must be a number, or null"),
+    (_V3, {**_LATENT, "kv_lora_rank": 0}, "kv_lora_rank = 0 must be an integer from 1"),
+    (_V3, {**_LATENT, "rope_scaling": _LINEAR}, "mscale_all_dim = 1.0 is not supported with rope_type = 'linear'"),
+    (
+        _V3,
+        {**_LATENT, "quantization_config": {"quant_method": "fp8"}},
+        "quantization_config.quant_method = 'fp8' is not supported: heads of this architecture are arranged",
+    ),
+    (_GLM_LITE, {**_LATENT, "mlp_layer_types": ["dense"] * 4}, "mlp_layer_types = ['dense', 'dense', 'dense', 'dense"),
+    (_GLM_LITE, {**_LATENT, "mlp_layer_types": ["moe"] * 4}, "mlp_layer_types = ['moe', 'moe', 'moe', 'moe'] must"),
+    (_GLM_LITE, {**_LATENT, "first_k_dense_replace": 2}, "first_k_dense_replace = 2 is not supported; supported is 1"),
+    ("MiniCPM3ForCausalLM", {**_LATENT, "scale_depth": 0}, "scale_depth = 0 must be above 0"),
     ("Qwen2MoeForCausalLM", {**_MOE, "shared_expert_intermediate_size": 0}, "shared_expert_intermediate_size = 0"),
     ("Qwen3MoeForCausalLM", {**_MOE, "mlp_only_layers": [9]}, "mlp_only_layers = [9] must list layers from 0 to"),
     ("Qwen3MoeForCausalLM", {**_MOE, "decoder_sparse_step": 9}, "decoder_sparse_step = 9 leaves no layer"),

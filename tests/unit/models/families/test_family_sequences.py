@@ -132,6 +132,29 @@ def test_any_sizes_with_layer_norm(name: str, shape: dict[str, Any], quarter: in
 
 
 @st.composite
+def latents(draw: st.DrawFn) -> dict[str, Any]:
+    """Odd sizes of latents, but even ones where transformers rotates pairs beside them, and of parts of heads."""
+    heads, rotating, still = draw(st.integers(1, 4)), 2 * draw(st.integers(1, 10)), 2 * draw(st.integers(0, 10))
+    return {
+        "num_attention_heads": heads,
+        "num_key_value_heads": heads,
+        "hidden_size": heads * 4 * draw(st.integers(2, 9)),
+        "qk_rope_head_dim": rotating,
+        "qk_nope_head_dim": still + 2,
+        "v_head_dim": draw(st.integers(1, rotating + still + 2)),
+        "kv_lora_rank": 2 * draw(st.integers(1, 20)),
+        "q_lora_rank": draw(st.none() | st.integers(1, 40)),
+    }
+
+
+@pytest.mark.parametrize("name", ["deepseek2 biases", "deepseek3", "minicpm3"])
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(shape=latents(), chunk=st.integers(1, 40))
+def test_any_latents_and_parts_of_heads(name: str, shape: dict[str, Any], chunk: int, tmp_path: Path) -> None:
+    check_shape(make_tiny_family(tmp_path / "model", name, **shape), chunk)
+
+
+@st.composite
 def mixtures(draw: st.DrawFn) -> dict[str, Any]:
     """Odd counts and sizes of experts, but of multiples of four, as transformers multiplies them."""
     count = draw(st.integers(1, 12))

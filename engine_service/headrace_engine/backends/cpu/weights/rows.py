@@ -40,7 +40,8 @@ def orders_of(info: TensorInfo, spec: DecoderSpec) -> Orders:
     part = info.name.rpartition(".")[2]
     if part == "o":
         return Orders(columns=_head_order(spec.num_heads, spec))
-    heads = {"q": spec.num_heads, "k": spec.num_kv_heads, "v": spec.num_kv_heads}.get(part.removesuffix("_bias"))
+    of_keys = dict.fromkeys(("k", "v", "k_spread"), spec.num_kv_heads)
+    heads = {"q": spec.num_heads, **of_keys}.get(part.removesuffix("_bias"))
     if part in ("q_norm", "k_norm"):
         heads = info.shape[0] // spec.head_dim
     if heads is None:

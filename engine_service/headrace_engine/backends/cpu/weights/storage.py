@@ -24,8 +24,9 @@ FORMATS = {
 }
 _OWN_FORMATS = {"F32": Format.FLOAT32, "BF16": Format.BFLOAT16, "F16": Format.FLOAT16}
 _TABLES = ("embed", "head")
-_SCORES = (".router", ".shared_score")
-"""Ends of the names of matrices that are few, and whose products choose experts or weigh them: float32 always."""
+_EXACT = (".router", ".shared_score", ".k_spread")
+"""Ends of the names of matrices that are small, and whose products choose experts, weigh them, or only place numbers:
+float32 always."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +46,19 @@ class Storage:
 
     def quantizes(self, name: str) -> Format | None:
         """Return the format that a matrix is quantized to; None: it is not."""
-        if self.quant is WeightQuant.NONE or name.endswith(_SCORES):
+        if self.quant is WeightQuant.NONE or name.endswith(_EXACT):
             return None
         return Format.INT8 if self.quant is WeightQuant.INT8 or name in _TABLES else Format.INT4
 
     def takes_blocks(self, name: str, tensor: TensorRows) -> bool:
         """Return True if the file's codes are preserved: in float32 those that we made, but no others."""
-        if not tensor.preserves_blocks or self.quantizes(name) is not None or name.endswith(_SCORES):
+        if not tensor.preserves_blocks or self.quantizes(name) is not None or name.endswith(_EXACT):
             return False
         return self.dtype is not ComputeDtype.FLOAT32 or tensor.stored.has_own_codes
 
     def numbers(self, name: str) -> Format:
         """Return the format of a matrix that is neither quantized here nor preserved in blocks."""
-        return Format.FLOAT32 if name.endswith(_SCORES) else FORMATS[self.dtype]
+        return Format.FLOAT32 if name.endswith(_EXACT) else FORMATS[self.dtype]
 
     def largest(self, name: str, tensor: TensorRows) -> Matrix:
         """Return the storage of a matrix, or its upper bound if that depends on the values."""

@@ -26,7 +26,7 @@ def takes_quantized_rows(info: TensorInfo, codes: RowCodes) -> bool:
 
 
 def _is_projection(info: TensorInfo) -> bool:
-    return info.name.startswith("layers.") and len(info.shape) == 2
+    return info.name.startswith("layers.") and len(info.shape) == 2 and not info.name.endswith(".k_spread")
 
 
 def _suits(info: TensorInfo) -> bool:

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from headrace_engine.models.spec import DecoderSpec
 
-_TOGETHER = (("q", "k", "v"), ("gate", "up"), ("shared_gate", "shared_up"))
+_HEADS, _HEADS_OF_LATENTS = (("q", "k", "v"),), (("k", "v"),)
+_TOGETHER = (("gate", "up"), ("shared_gate", "shared_up"))
 """Projections that share their input, in the order of the decoder."""
 
 
@@ -20,7 +21,7 @@ def sharing_input(spec: DecoderSpec, present: Container[str]) -> Iterator[list[s
 
 def _sharing_input(spec: DecoderSpec) -> Iterator[list[str]]:
     for layer in range(spec.num_layers):
-        for parts in _TOGETHER:
+        for parts in (*(_HEADS if spec.latent is None else _HEADS_OF_LATENTS), *_TOGETHER):
             yield [f"layers.{layer}.{part}" for part in parts]
 
 

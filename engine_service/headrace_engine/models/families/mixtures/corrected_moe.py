@@ -13,10 +13,16 @@ from headrace_engine.models.families.family import Family, GgufHints, check_abse
 from headrace_engine.models.families.from_config import decoder_from_config, windowed_layers
 from headrace_engine.models.families.from_metadata import decoder_from_metadata
 from headrace_engine.models.families.llama import ERNIE
-from headrace_engine.models.families.mixtures import gguf_experts, read_experts, with_experts
+from headrace_engine.models.families.mixtures.fields import (
+    behind,
+    check_groups,
+    gguf_experts,
+    read_experts,
+    with_experts,
+)
 from headrace_engine.models.files import StoredTensor
 from headrace_engine.models.layout import GGUF_NAMES, HF_NAMES, FileLayout
-from headrace_engine.models.spec import DecoderSpec, ExpertsSpec, QkNorm
+from headrace_engine.models.spec import DecoderSpec, QkNorm
 
 _GLM, _DOTS, _MINIMAX = "Glm4MoeForCausalLM", "Dots1ForCausalLM", "MiniMaxM2ForCausalLM"
 _GLM_EPS, _GLM_ROTATING = 1e-5, 0.5
@@ -47,22 +53,12 @@ def _dots(config: ConfigFields) -> DecoderSpec:
 
 def _with_experts(config: ConfigFields, spec: DecoderSpec, *, normalised: bool, dense: int) -> DecoderSpec:
     """Return the spec with experts behind the first layers, `dense` where the config does not say how many."""
-    if config.integer("topk_group", 1) < config.integer("n_group", 1):
-        raise config.error("topk_group", f"is not supported; supported are all groups, {config.get('n_group')}")
+    check_groups(config)
     normalised = config.flag("norm_topk_prob", normalised)
     experts = read_experts(config, count="n_routed_experts", width="moe_intermediate_size", normalised=normalised)
     shared, scale = config.integer("n_shared_experts", 1), config.number("routed_scaling_factor", 1.0)
-    return _behind(spec, replace(experts, scale=scale), shared, config, "first_k_dense_replace", dense)
-
-
-def _behind(
-    spec: DecoderSpec, experts: ExpertsSpec, shared: int, fields: ConfigFields, name: str, dense: int
-) -> DecoderSpec:
-    first = fields.integer(name, dense, minimum=0)
-    if first >= spec.num_layers:
-        raise fields.error(name, f"leaves none of {spec.num_layers} layers with experts")
-    experts = replace(experts, sigmoid=True, corrected=True, shared_width=shared * experts.width)
-    return with_experts(spec, experts, [index >= first for index in range(spec.num_layers)])
+    experts = replace(experts, scale=scale, sigmoid=True, corrected=True)
+    return behind(spec, experts, shared, config, "first_k_dense_replace", dense)
 
 
 def _minimax(config: ConfigFields) -> DecoderSpec:
@@ -118,7 +114,8 @@ def _gguf_experts(metadata: ConfigFields, spec: DecoderSpec, *, normalised: bool
     experts, shared = gguf_experts(metadata, spec, normalised=normalised, scaled=True), 0
     if metadata.get("expert_shared_count") is not None:
         shared = metadata.integer("expert_shared_count", minimum=0)
-    return _behind(spec, experts, shared, metadata, "leading_dense_block_count", 0)
+    experts = replace(experts, sigmoid=True, corrected=True)
+    return behind(spec, experts, shared, metadata, "leading_dense_block_count", 0)
 
 
 def _ernie(config: ConfigFields) -> DecoderSpec:

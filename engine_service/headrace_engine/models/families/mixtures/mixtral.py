@@ -8,7 +8,7 @@ from headrace_engine.models.config_fields import ConfigFields
 from headrace_engine.models.families.family import Family, GgufHints, check_absent, same_layers
 from headrace_engine.models.families.from_config import decoder_from_config
 from headrace_engine.models.families.from_metadata import decoder_from_metadata
-from headrace_engine.models.families.mixtures import gguf_experts, read_experts, with_experts
+from headrace_engine.models.families.mixtures.fields import gguf_experts, read_experts, with_experts
 from headrace_engine.models.layout import HF_NAMES, FileLayout
 from headrace_engine.models.rope.reading import scaling_table, scaling_type, scaling_type_name
 from headrace_engine.models.spec import DecoderSpec, NormKind, QkNorm, RopeSpec

@@ -31,6 +31,39 @@ def with_experts(spec: DecoderSpec, experts: ExpertsSpec, where: Sequence[bool] 
     return replace(spec, experts=experts, layers=layers)
 
 
+def behind(
+    spec: DecoderSpec, experts: ExpertsSpec, shared: int, fields: ConfigFields, name: str, dense: int
+) -> DecoderSpec:
+    """Return the spec with experts, and so many of all tokens, behind the first layers.
+
+    Args:
+        name: the field with the number of layers that are dense.
+        dense: that number, where the field is absent.
+
+    Raises:
+        BadModel: there are no layers behind those; names the field.
+    """
+    first = fields.integer(name, dense, minimum=0)
+    if first >= spec.num_layers:
+        raise fields.error(name, f"leaves none of {spec.num_layers} layers with experts")
+    experts = replace(experts, shared_width=shared * experts.width)
+    return with_experts(spec, experts, [index >= first for index in range(spec.num_layers)])
+
+
+def check_groups(config: ConfigFields, count: int = 1, used: int = 1) -> None:
+    """Refuse experts of which a token may take those of some groups alone.
+
+    Args:
+        count, used: the number of groups and of those, where the config does not say.
+
+    Raises:
+        BadModel: names the field.
+    """
+    groups = config.integer("n_group", count)
+    if config.integer("topk_group", used) < groups:
+        raise config.error("topk_group", f"is not supported; supported are all groups, {groups}")
+
+
 def gguf_experts(
     metadata: ConfigFields,
     spec: DecoderSpec,

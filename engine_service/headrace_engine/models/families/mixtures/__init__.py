@@ -1,0 +1,1 @@
+"""The families whose layers have mixtures of experts."""

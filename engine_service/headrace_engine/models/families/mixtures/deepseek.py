@@ -1,0 +1,98 @@
+"""DeepSeek-V2, models of the shape of DeepSeek-V3 (Moonlight), GLM-4.7-Flash: latent attention, and experts.
+
+Of groups of experts, all must be allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from headrace_engine.models.config_fields import ConfigFields
+from headrace_engine.models.families.family import Family, check_absent
+from headrace_engine.models.families.latent import LATENT_NAMES, decoder_with_latents, heads_arranged
+from headrace_engine.models.families.mixtures.fields import behind, check_groups, read_experts, with_experts
+from headrace_engine.models.layout import FileLayout
+from headrace_engine.models.spec import DecoderSpec, ExpertsSpec
+
+_V2, _V3, _GLM = "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "Glm4MoeLiteForCausalLM"
+_V2_SHARED, _V2_DENSE = 2, 0
+_V3_GROUPS, _V3_GROUPS_USED, _V3_SCALE, _V3_DENSE = 8, 4, 2.5, 3
+_GLM_SCALE, _GLM_DENSE, _GLM_EPS = 1.8, 1, 1e-5
+_KINDS = ("dense", "sparse")
+
+
+def _deepseek2(config: ConfigFields) -> DecoderSpec:
+    check_absent(config, ("norm_topk_prob",))
+    method = config.text("topk_method", "greedy")
+    if method not in ("greedy", "group_limited_greedy"):
+        raise config.error("topk_method", "is not supported; supported are greedy, group_limited_greedy")
+    if method != "greedy":
+        check_groups(config)
+    _check_only(config, "scoring_func", "softmax")
+    spec = replace(decoder_with_latents(config, _V2), mlp_bias=config.flag("mlp_bias", False))
+    experts = _experts(config, spec, normalised=False, scale=1.0)
+    shared = config.integer("n_shared_experts", _V2_SHARED)
+    return behind(spec, experts, shared, config, "first_k_dense_replace", _V2_DENSE)
+
+
+def _deepseek3(config: ConfigFields) -> DecoderSpec:
+    check_groups(config, _V3_GROUPS, _V3_GROUPS_USED)
+    spec = decoder_with_latents(config, _V3)
+    experts = _corrected(config, spec, scale=_V3_SCALE)
+    return behind(spec, experts, config.integer("n_shared_experts", 1), config, "first_k_dense_replace", _V3_DENSE)
+
+
+def _glm_lite(config: ConfigFields) -> DecoderSpec:
+    check_groups(config)
+    spec = replace(decoder_with_latents(config, _GLM), norm_eps=config.number("rms_norm_eps", _GLM_EPS))
+    experts = _corrected(config, spec, scale=_GLM_SCALE)
+    shared = config.integer("n_shared_experts", 1) * experts.width
+    return with_experts(spec, replace(experts, shared_width=shared), _sparse_layers(config, spec.num_layers))
+
+
+def _corrected(config: ConfigFields, spec: DecoderSpec, *, scale: float) -> ExpertsSpec:
+    _check_only(config, "topk_method", "noaux_tc")
+    _check_only(config, "scoring_func", "sigmoid")
+    normalised = config.flag("norm_topk_prob", True)
+    return replace(_experts(config, spec, normalised=normalised, scale=scale), sigmoid=True, corrected=True)
+
+
+def _experts(config: ConfigFields, spec: DecoderSpec, *, normalised: bool, scale: float) -> ExpertsSpec:
+    """Read the experts, and check settings of the whole decoder that these configs have."""
+    if config.integer("moe_layer_freq", 1) != 1:
+        raise config.error("moe_layer_freq", "is not supported; supported is 1")
+    if not config.flag("rope_interleave", True):
+        raise config.error("rope_interleave", "is not supported; supported is true")
+    experts = read_experts(config, count="n_routed_experts", width="moe_intermediate_size", normalised=normalised)
+    return replace(experts, scale=config.number("routed_scaling_factor", scale))
+
+
+def _check_only(config: ConfigFields, name: str, only: str) -> None:
+    if config.text(name, only) != only:
+        raise config.error(name, f"is not supported; supported is {only}")
+
+
+def _sparse_layers(config: ConfigFields, count: int) -> Sequence[bool]:
+    kinds = config.get("mlp_layer_types")
+    if kinds is None:
+        if config.integer("first_k_dense_replace", _GLM_DENSE) != _GLM_DENSE:
+            raise config.error("first_k_dense_replace", "is not supported; supported is 1, or mlp_layer_types")
+        kinds = ["dense"] * _GLM_DENSE + ["sparse"] * (count - _GLM_DENSE)
+    if not isinstance(kinds, list) or len(kinds) != count or any(kind not in _KINDS for kind in kinds):
+        raise config.error("mlp_layer_types", f"must list {count} of {', '.join(_KINDS)}")
+    if "sparse" not in kinds:
+        raise config.error("mlp_layer_types", "leaves no layer with experts")
+    return [kind == "sparse" for kind in kinds]
+
+
+_SHARED = {
+    f"shared_{name}": f"model.layers.{{i}}.mlp.shared_experts.{name}_proj.weight" for name in ("gate", "up", "down")
+}
+
+DEEPSEEK = Family(
+    from_config={_V2: _deepseek2, _V3: _deepseek3, _GLM: _glm_lite},
+    from_metadata={},
+    hf=FileLayout({**LATENT_NAMES, **_SHARED}, interleaved=True),
+    apart=heads_arranged,
+)
