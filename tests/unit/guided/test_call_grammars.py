@@ -157,6 +157,19 @@ def test_text_around_calls_is_free_where_none_must_come(
     assert accepts(letters, wanted("hermes", parallel=False, required=True), text) is must
 
 
+@pytest.mark.parametrize("calls", [name for name in FORMATS if CALLS[name].sections])
+def test_several_calls_may_have_a_section_each(calls: str) -> None:
+    """As Qwen3-Coder writes them; others write one for all."""
+    letters = Letters([])
+    what = partial(wanted, calls, required=True, names=("time",), thoughts="")
+    alone = guide(letters, what(parallel=False))
+    one = next(text for seed in range(40) if (text := drawn(letters, alone, seed)) is not None)
+    twice = f"{one.strip()}\n{one.strip()}"
+    assert accepts(letters, what(), twice)
+    assert not accepts(letters, what(parallel=False), twice)
+    assert [name for name, _ in parted(calls, twice, tools=TOOLS)] == ["time", "time"]
+
+
 def test_an_open_thought_ends_before_calls() -> None:
     letters = Letters([])
     what = wanted("hermes", required=True, opened=True)

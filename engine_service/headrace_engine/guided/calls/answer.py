@@ -73,9 +73,11 @@ def _calls(rules: Rules, form: CallFormat, layout: Layout, functions: list[Funct
     between = rules.pattern(_BETWEEN)
     if wanted.parallel and layout.open:
         call = f"{call} ({between} {call})*"
-    if form.sections:
+    if form.sections:  # Some models write all calls in one section, others each in one of its own.
         begin, end = form.sections[0]
         call = f"{rules.literal(begin)} {between} {call} {between} {rules.literal(end)}"
+        if wanted.parallel:
+            call = f"{call} ({between} {call})*"
     return call
 
 
