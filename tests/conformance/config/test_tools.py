@@ -132,7 +132,7 @@ def test_without_tools_the_template_shows_none(client: Client, caller: str) -> N
         ({"tool_choice": {"names": ["absent"]}}, '"absent", which is none of the tools'),
         ({"tool_choice": {"strict": ["absent"]}}, '"absent", which is none of the tools'),
         ({"tool_choice": "required", "response_format": {"type": "regex", "regex": "a"}}, "response_format regex"),
-        ({**JSON, "tool_choice": "auto", "tool_format": "llama3_json"}, "tool_choice cannot be enforced beside"),
+        ({**JSON, "tool_choice": "auto", "tool_format": "llama3_json"}, "tools cannot be enforced beside"),
         ({**JSON, "tool_choice": "auto", "tool_format": "functionary_v32"}, "functionary_v32 have no grammar"),
         ({**JSON, "tool_choice": {"strict": ["time"]}, "keep_marks": False}, "keep_marks is false, without which"),
         ({"tool_choice": "required", "response_format": {"type": "json_schema", "json_schema": 5}}, "response_format"),

@@ -205,7 +205,7 @@ def test_choices_that_cannot_be_kept_are_errors(client: openai.OpenAI, caller: s
             },
             "response_format cannot be compiled",
         ),
-        ({**OR_JSON, "extra_body": {"tool_parser": "llama3_json"}}, "tool_choice cannot be enforced beside"),
+        ({**OR_JSON, "extra_body": {"tool_parser": "llama3_json"}}, "tools cannot be enforced beside"),
         ({"extra_body": {"tool_parser": "morse"}}, 'tool_parser = "morse" is not known'),
         ({"extra_body": {"tool_parser": "functionary_v32"}}, "have no grammar"),
     ):

@@ -165,7 +165,7 @@ async def _guided(
     try:
         verdict, warnings = await prepared.formats.check(wanted, party)
     except InvalidArgument as error:
-        raise of_tools(error) from None
+        raise of_tools(error, beside=requested is not None) from None
     return verdict, (*warnings, *unreached)
 
 

@@ -141,7 +141,7 @@ def _or_json(answer: ChatAnswer, schema: str, chat: Chat, choice: ToolChoice) ->
     return replace(answer, format=form, wanted=_wanted(chat, form, choice, schema))
 
 
-def of_tools(error: InvalidArgument) -> InvalidArgument:
-    """Return the refusal of a format as that of a chat's choice of tools."""
+def of_tools(error: InvalidArgument, *, beside: bool) -> InvalidArgument:
+    """Return the refusal of a format as that of a chat's choice of tools, or of tools beside a response format."""
     parts: Sequence[str] = [violation.description for violation in error.violations] or [error.message]
-    return InvalidArgument.field(_CHOICE, parts[0], reason=error.reason)
+    return InvalidArgument.field("chat.tools" if beside else _CHOICE, parts[0], reason=error.reason)
