@@ -84,11 +84,11 @@ def decoder_with_latents(config: ConfigFields, architecture: str, **options: Any
     )
 
 
-def _score_scale(config: ConfigFields, spec: DecoderSpec, head_dim: int) -> float:
-    """Return the factor of products of queries and keys, to which YaRN may add the square of its own."""
+def _score_scale(config: ConfigFields, spec: DecoderSpec, head_dim: int) -> float | None:
+    """Return the factor of products of queries and keys if YaRN adds the square of its own; None: it does not."""
     scaling = scaling_table(config)
     if scaling is None or not scaling.get("mscale_all_dim") or (kind := scaling_type(scaling)) == "default":
-        return float(head_dim**-0.5)
+        return None
     if kind != "yarn":
         raise scaling.error("mscale_all_dim", f"is not supported with {scaling_type_name(scaling)} = {kind!r}")
     more = yarn_attention_factor(spec.ropes[0].factor, scaling.number("mscale_all_dim"))

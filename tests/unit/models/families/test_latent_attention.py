@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 from headrace_engine.backends.cpu.weights.storage import Storage
-from headrace_engine.config import ComputeDtype, WeightQuant
-from headrace_engine.errors import BadModel
+from headrace_engine.config import ComputeDtype, RopeScaling, RopeScalingType, WeightQuant
+from headrace_engine.errors import BadModel, InvalidArgument
 from headrace_engine.models.catalogue import open_model
+from headrace_engine.models.rope.override import apply_rope_scaling
 from headrace_engine.models.weights import load_weights
 from safetensors.torch import load_file, save_file
 from support.models.tiny_models import make_tiny_family
@@ -51,9 +52,21 @@ def test_the_scale_of_scores_has_the_square_of_yarns_factor() -> None:
 def test_norms_of_latents_have_their_own_eps() -> None:
     spec = read("DeepseekV3ForCausalLM", **MOONLIGHT)
     assert spec.latent is not None
-    assert (spec.norm_eps, spec.latent.eps, spec.attention_scale) == (1e-5, 1e-6, 192**-0.5)
+    assert (spec.norm_eps, spec.latent.eps, spec.score_scale) == (1e-5, 1e-6, 192**-0.5)
     assert spec.experts is not None
     assert (spec.experts.corrected, spec.experts.normalised, spec.experts.scale) == (True, True, 2.446)
+
+
+@pytest.mark.parametrize("kind", [RopeScalingType.LINEAR, RopeScalingType.YARN, RopeScalingType.DYNAMIC])
+def test_a_scaling_in_the_scores_is_not_replaced(kind: RopeScalingType) -> None:
+    """Neither the factor of the model's own scaling nor none at all would be what its scores are scaled by."""
+    lite, plain = read("DeepseekV2ForCausalLM", **LITE), read("DeepseekV3ForCausalLM", **MOONLIGHT)
+    with pytest.raises(InvalidArgument, match=f"of type {kind} is not supported: mscale_all_dim") as caught:
+        apply_rope_scaling(lite, RopeScaling(kind, factor=8))
+    assert caught.value.violations[0].field == "config.rope_scaling"
+    assert apply_rope_scaling(lite, RopeScaling(RopeScalingType.MODEL)) == lite
+    scaled = apply_rope_scaling(plain, RopeScaling(kind, factor=8))
+    assert (scaled.ropes[0].scaling, scaled.score_scale) == (kind, 192**-0.5)
 
 
 def test_what_places_entries_is_never_quantized(tmp_path: Path) -> None:
