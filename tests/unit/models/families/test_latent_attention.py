@@ -17,6 +17,7 @@ from headrace_engine.models.rope.override import apply_rope_scaling
 from headrace_engine.models.weights import load_weights
 from safetensors.torch import load_file, save_file
 from support.models.tiny_models import make_tiny_family
+from transformers import DeepseekV3Config
 from unit.models.test_families import read
 
 LITE = {
@@ -55,6 +56,16 @@ def test_norms_of_latents_have_their_own_eps() -> None:
     assert (spec.norm_eps, spec.latent.eps, spec.score_scale) == (1e-5, 1e-6, 192**-0.5)
     assert spec.experts is not None
     assert (spec.experts.corrected, spec.experts.normalised, spec.experts.scale) == (True, True, 2.446)
+
+
+@pytest.mark.parametrize(("given", "normalised"), [(None, False), (False, False), (True, True), (..., True)])
+def test_weights_are_normalised_as_transformers_reads_it(given: Any, normalised: bool) -> None:
+    """A null is false there, and what is absent true."""
+    fields = {} if given is ... else {"norm_topk_prob": given}
+    assert bool(DeepseekV3Config(**fields).norm_topk_prob) is normalised
+    experts = read("DeepseekV3ForCausalLM", **{**MOONLIGHT, "norm_topk_prob": given}).experts
+    assert experts is not None
+    assert experts.normalised is normalised
 
 
 @pytest.mark.parametrize("kind", [RopeScalingType.LINEAR, RopeScalingType.YARN, RopeScalingType.DYNAMIC])
