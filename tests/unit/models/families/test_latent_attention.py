@@ -37,6 +37,8 @@ MOONLIGHT = {
     **LITE, "rope_theta": 50_000.0, "max_position_embeddings": 8192, "rope_scaling": None, "norm_topk_prob": True,
     "routed_scaling_factor": 2.446, "scoring_func": "sigmoid", "topk_method": "noaux_tc", "rms_norm_eps": 1e-5,
 }  # fmt: skip
+QUERIES, OWN_KEYS = (f"model.layers.1.self_attn.{name}.weight" for name in ("q_b_proj", "k_heads"))
+OWN = {OWN_KEYS: torch.zeros(128, 24)}
 KV = "model.layers.1.self_attn.kv_b_proj.weight"
 
 
@@ -115,6 +117,11 @@ def test_heads_of_any_storage_are_those_of_the_file(dtype: torch.dtype, tmp_path
             lambda tensors: tensors.update({KV: tensors[KV].to(torch.int8)}),
             f"tensor {KV} is I8; supported are F64, F32",
         ),
+        (lambda tensors: tensors.update(OWN), f"tensor {QUERIES} stands beside {OWN_KEYS}: heads of a layer may be"),
+        (
+            lambda tensors: tensors.update(OWN) or tensors.pop(KV),
+            f"tensor {QUERIES} stands beside {OWN_KEYS}: heads of a layer may be",
+        ),
     ],
 )
 def test_heads_that_cannot_be_arranged_are_refused(
@@ -127,6 +134,13 @@ def test_heads_that_cannot_be_arranged_are_refused(
     with pytest.raises(BadModel) as caught:
         open_model(str(path))
     assert words in caught.value.message
+
+
+def test_a_bias_that_the_config_does_not_name_keeps_its_name(tmp_path: Path) -> None:
+    path, name = make_tiny_family(tmp_path, "deepseek3"), "model.layers.1.self_attn.o_proj.bias"
+    save_file({**load_file(path / "model.safetensors"), name: torch.zeros(64)}, path / "model.safetensors")
+    with pytest.raises(BadModel, match=name):
+        open_model(str(path))
 
 
 def test_layers_that_predict_further_ids_are_left_out(tmp_path: Path) -> None:
