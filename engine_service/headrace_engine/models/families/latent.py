@@ -21,6 +21,7 @@ from headrace_engine.models.rope.reading import (
     scaling_type,
     scaling_type_name,
     yarn_attention_factor,
+    yarn_scale,
 )
 from headrace_engine.models.spec import DecoderSpec, LatentSpec
 
@@ -93,7 +94,7 @@ def _score_scale(config: ConfigFields, spec: DecoderSpec, head_dim: int) -> floa
         return None
     if kind != "yarn":
         raise scaling.error("mscale_all_dim", f"is not supported with {scaling_type_name(scaling)} = {kind!r}")
-    more = yarn_attention_factor(spec.ropes[0].factor, scaling.number("mscale_all_dim"))
+    more = yarn_attention_factor(spec.ropes[0].factor, yarn_scale(scaling, "mscale_all_dim"))
     return float(head_dim**-0.5 * more * more)
 
 

@@ -19,6 +19,7 @@ _LATENT: dict[str, Any] = {
     "qk_rope_head_dim": 12, "v_head_dim": 16, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1,
 }  # fmt: skip
 _GIVEN = ("n_shared_experts", "rope_interleave", "routed_scaling_factor", "first_k_dense_replace")
+_MOST = {"rope_type": "yarn", "factor": 3e38}
 _LINEAR = {"rope_type": "linear", "factor": 2.0, "mscale_all_dim": 1.0}
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("Gemma2ForCausalLM", {"use_bidirectional_attention": True}, "use_bidirectional_attention = True"),
@@ -97,6 +98,17 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (_V3, {**_LATENT, "qk_nope_head_dim": 1026}, "qk_nope_head_dim = 1026 must be an integer from 1 to 1024"),
     (_V3, {**_LATENT, "q_lora_rank": ...}, "q_lora_rank is absent and must be a number, or null"),
     (_V3, {**_LATENT, "kv_lora_rank": 0}, "kv_lora_rank = 0 must be an integer from 1"),
+    (
+        _V3,
+        {**_LATENT, "rope_scaling": {**_MOST, "mscale_all_dim": 1.1e18}},
+        "mscale_all_dim = 1.1e+18 is out of range; a",
+    ),
+    (_V3, {**_LATENT, "rope_scaling": {**_MOST, "mscale_all_dim": 1e38, "mscale": 1}}, "mscale_all_dim = 1e+38 is out"),
+    (
+        _V3,
+        {**_LATENT, "rope_scaling": {**_MOST, "mscale_all_dim": 1, "mscale": 1e38}},
+        "mscale = 1e+38 is out of range",
+    ),
     (_V3, {**_LATENT, "rope_scaling": _LINEAR}, "mscale_all_dim = 1.0 is not supported with rope_type = 'linear'"),
     (
         _V3,

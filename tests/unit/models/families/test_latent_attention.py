@@ -13,6 +13,7 @@ from headrace_engine.backends.cpu.weights.storage import Storage
 from headrace_engine.config import ComputeDtype, RopeScaling, RopeScalingType, WeightQuant
 from headrace_engine.errors import BadModel, InvalidArgument
 from headrace_engine.models.catalogue import open_model
+from headrace_engine.models.config_fields import MOST_NUMBER
 from headrace_engine.models.rope.override import apply_rope_scaling
 from headrace_engine.models.weights import load_weights
 from safetensors.torch import load_file, save_file
@@ -50,6 +51,15 @@ def test_the_scale_of_scores_has_the_square_of_yarns_factor() -> None:
     assert [layer.experts for layer in spec.layers] == [False, *[True] * 26]
     assert spec.experts is not None
     assert (spec.experts.shared_width, spec.experts.sigmoid, spec.experts.normalised) == (2816, False, False)
+
+
+@pytest.mark.parametrize("mscale", [1e-30, 1e18])
+def test_scales_of_scores_are_numbers_of_float32(mscale: float) -> None:
+    scaling = {"type": "yarn", "factor": MOST_NUMBER, "mscale": 1e18, "mscale_all_dim": mscale}
+    small = {**LITE, "qk_nope_head_dim": 2, "qk_rope_head_dim": 2, "v_head_dim": 4}
+    spec = read("DeepseekV2ForCausalLM", **{**small, "rope_scaling": scaling})
+    assert 0 < spec.score_scale < MOST_NUMBER
+    assert 0 < spec.ropes[0].attention_factor < MOST_NUMBER
 
 
 def test_norms_of_latents_have_their_own_eps() -> None:
