@@ -88,6 +88,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         for name in _GIVEN
     ),
     (_V2, {**_LATENT, "n_shared_experts": None}, "n_shared_experts = null is not supported"),
+    (_GLM_LITE, {**_LATENT, "head_dim": 32}, "head_dim = 32 contradicts qk_rope_head_dim = 12"),
     (_GLM_LITE, {**_LATENT, "norm_topk_prob": None}, "norm_topk_prob = null is not supported"),
     (_V3, {**_LATENT, "first_k_dense_replace": 4}, "first_k_dense_replace = 4 leaves none of 4 layers"),
     (_V3, {**_LATENT, "num_key_value_heads": 2}, "num_key_value_heads = 2 is not supported: 4 heads have keys of"),

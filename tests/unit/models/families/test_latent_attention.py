@@ -62,6 +62,14 @@ def test_scales_of_scores_are_numbers_of_float32(mscale: float) -> None:
     assert 0 < spec.ropes[0].attention_factor < MOST_NUMBER
 
 
+@pytest.mark.parametrize("name", ["DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "Glm4MoeLiteForCausalLM"])
+def test_a_size_of_heads_is_what_rotates_of_them(name: str) -> None:
+    """As transformers writes it into configs; DeepSeek's classes do not read it."""
+    lengths = [64] if name.startswith("Glm") else [64, 192]
+    config = MOONLIGHT if name != "DeepseekV2ForCausalLM" else LITE
+    assert {read(name, **config, head_dim=each).head_dim for each in lengths} == {192}
+
+
 def test_norms_of_latents_have_their_own_eps() -> None:
     spec = read("DeepseekV3ForCausalLM", **MOONLIGHT)
     assert spec.latent is not None

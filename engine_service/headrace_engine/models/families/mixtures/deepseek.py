@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from headrace_engine.errors import shown
 from headrace_engine.models.config_fields import ConfigFields
 from headrace_engine.models.families.family import Family, check_absent, check_not_null
 from headrace_engine.models.families.latent import LATENT_NAMES, decoder_with_latents, heads_arranged
@@ -49,6 +50,9 @@ def _deepseek3(config: ConfigFields) -> DecoderSpec:
 def _glm_lite(config: ConfigFields) -> DecoderSpec:
     check_groups(config)
     check_not_null(config, ("norm_topk_prob",))
+    # The two are names of one setting.
+    if config.get("head_dim") not in (None, rotating := config.get("qk_rope_head_dim")):
+        raise config.error("head_dim", f"contradicts qk_rope_head_dim = {shown(rotating)}")
     spec = replace(decoder_with_latents(config, _GLM), norm_eps=config.number("rms_norm_eps", _GLM_EPS))
     experts = _corrected(config, spec, scale=_GLM_SCALE)
     shared = config.integer("n_shared_experts", 1) * experts.width
