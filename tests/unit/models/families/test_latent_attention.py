@@ -126,6 +126,19 @@ def test_heads_of_any_storage_are_those_of_the_file(dtype: torch.dtype, tmp_path
     assert torch.equal(spread, torch.cat([pairs, torch.zeros(20, dtype=dtype)]).expand(4, 32))
 
 
+@pytest.mark.parametrize("name", ["deepseek2 biases", "deepseek3", "glm4 moe lite", "minicpm3"])
+def test_what_a_file_holds_is_counted_without_padding(name: str, tmp_path: Path) -> None:
+    path = make_tiny_family(tmp_path, name)
+    files, stored = open_model(str(path)), load_file(path / "model.safetensors").values()
+    assert files.num_parameters == sum(each.numel() for each in stored)
+    assert files.weight_bytes == sum(each.nbytes for each in stored)
+    steps: list[int] = []
+    made = load_weights(files, torch.float32, torch.device("cpu"), lambda _, done, total: steps.append(done))
+    assert files.num_held == sum(each.numel() for each in made.values()) > files.num_parameters
+    assert steps == sorted(steps)
+    assert steps[-1] == files.weight_bytes
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

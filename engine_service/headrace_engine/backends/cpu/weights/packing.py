@@ -108,7 +108,7 @@ class Packer:
             for info in self._infos():
                 if len(info.shape) == 2:
                     self._pack_one(arena, info, threads)
-                done += info.stored.nbytes
+                done += info.stored.file_bytes
                 progress(ModelPhase.LOADING, done, self._files.weight_bytes)
 
     def vectors(self) -> dict[str, NDArray[np.float32]]:
