@@ -47,7 +47,7 @@ def matrix_shapes(spec: DecoderSpec, head_dim: int) -> dict[str, tuple[int, int]
     heads = {"q": spec.num_heads, "k": spec.num_kv_heads, "v": spec.num_kv_heads}
     found = {}
     for name, shape in expected_shapes(spec).items():
-        if not may_change(name):
+        if not may_change(name, spec):
             continue
         part = name.rpartition(".")[2]
         outputs, inputs = shape

@@ -168,13 +168,16 @@ class Decoder(Generic[Tensor, Prepared]):
         self._go_on()
         name = f"layers.{layer}.{name}"
         out = self._ops.linear(x, *self._projection(name, bias))
-        return self._ops.adapted(x, [out], [name], rows)[0] if self._adapts and may_change(name) else out
+        return self._ops.adapted(x, [out], [name], rows)[0] if self._may_adapt(name) else out
 
     def _linears(self, layer: int, names: Sequence[str], x: Tensor, bias: bool, rows: Prepared) -> Sequence[Tensor]:
         self._go_on()
         names = [f"layers.{layer}.{name}" for name in names]
         outs = self._ops.linears(x, [self._projection(name, bias) for name in names])
-        return self._ops.adapted(x, outs, names, rows) if self._adapts and may_change(names[0]) else outs
+        return self._ops.adapted(x, outs, names, rows) if self._may_adapt(names[0]) else outs
+
+    def _may_adapt(self, name: str) -> bool:
+        return self._adapts and may_change(name, self._spec)
 
     def _projection(self, name: str, bias: bool) -> tuple[Tensor, Tensor | None]:
         """Return weight and bias of one linear layer."""

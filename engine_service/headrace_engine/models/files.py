@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -101,10 +102,22 @@ class StoredTensor:
     @property
     def elements(self) -> int:
         """Number of values."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return prod(self.shape)
+
+    @property
+    def file_elements(self) -> int:
+        """Number of its values that files hold: others are placed between them."""
+        made = self.assembly
+        if made is None or not made.places:
+            return self.elements
+        if made.layout == SPREAD:
+            return 0
+        return self.elements * sum(place >= 0 for place in made.places) // len(made.places)
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes of these."""
+        return self.nbytes * self.file_elements // max(1, self.elements)
 
     def rows(self, first: int, count: int) -> StoredTensor:
         """Return some of its rows, or entries of a vector, as a tensor of their own."""
@@ -210,19 +223,19 @@ class ModelFiles:
         return replace(self, spec=replace(self.spec, vocab_size=count), tensors={**self.tensors, **cut})
 
     @property
-    def architecture(self) -> str:
-        """Name of the architecture, as in the files."""
-        return self.spec.architecture
+    def num_parameters(self) -> int:
+        """Number of values of all tensors on disk; a tied head counts once."""
+        return sum(info.stored.file_elements for info in self.tensors.values())
 
     @property
-    def num_parameters(self) -> int:
-        """Number of values of all tensors; a tied head counts once."""
+    def num_held(self) -> int:
+        """Number of values of all tensors once they are assembled."""
         return sum(info.stored.elements for info in self.tensors.values())
 
     @property
     def weight_bytes(self) -> int:
         """Bytes of all tensors on disk."""
-        return sum(info.stored.nbytes for info in self.tensors.values())
+        return sum(info.stored.file_bytes for info in self.tensors.values())
 
     @property
     def number_type(self) -> str:

@@ -170,7 +170,8 @@ class DecoderSpec:
         parallel_norms: each of them reads a norm of its own of that input.
         mlp_gate: MLPs have a gate; without one, they are down · activation(up · x).
         sinks: each head of each layer has a score beside those of its keys, whose weight no value has.
-        attention_scale: factor for products of queries and keys; None: 1 / √head_dim.
+        attention_scale: factor for products of queries and keys; None: 1 / √head_dim. With latent attention, only
+            what its rotary scaling makes of that.
         attention_soft_cap, logit_soft_cap: x becomes cap · tanh(x / cap); 0: it stays.
         embedding_scale, branch_scale, logit_scale: factors of embeddings, of what attention and MLP add, and of logits.
         experts: the mixture of experts of layers that have one.

@@ -41,7 +41,7 @@ def read_all(files: ModelFiles, progress: Progress, read: Callable[[TensorInfo],
     progress(ModelPhase.LOADING, done, files.weight_bytes)
     for info in sorted(files.tensors.values(), key=lambda info: (info.stored.file, info.stored.offset)):
         weights[info.name] = read(info)
-        done += info.stored.nbytes
+        done += info.stored.file_bytes
         progress(ModelPhase.LOADING, done, files.weight_bytes)
     return weights
 

@@ -11,10 +11,14 @@ import torch
 from headrace_engine.backends.cuda.runner import CudaRunner
 from headrace_engine.backends.cuda.steps import StepRunner
 from headrace_engine.backends.cuda.weights.packing import Packer
+from headrace_engine.config import WeightQuant
+from headrace_engine.environment import CACHE_VARIABLE
 from headrace_engine.errors import HeadraceError, InvalidArgument, OutOfMemory
 from headrace_engine.native import Code, NativeError
 from native.sim_runs import plan_for
 from support.backends.runners import silent
+from support.models.assemblies import count_assemblies, make_wide_latents
+from support.models.tiny_models import make_tiny_family
 from support.sim.device import SimDevice
 
 MIB = 2**20
@@ -77,6 +81,25 @@ def refused(work: Callable[[], object], kind: type[HeadraceError], *text: str) -
 def test_too_large_weights_are_refused_before_they_are_read(model_path: Path) -> None:
     text = ("of weights do not fit, 1.0 KiB are free on cuda:0: set weight_quant, take a smaller model", "free memory")
     refused(lambda: runner_on(Card(1024), model_path), OutOfMemory, *text)
+
+
+def test_nothing_is_assembled_before_the_memory_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, assembled = make_wide_latents(tmp_path), count_assemblies(monkeypatch)
+    for quant in (WeightQuant.NONE, WeightQuant.INT8):
+        text = "of weights do not fit, 60.0 MiB are free"
+        refused(lambda quant=quant: runner_on(Card(), path, weight_quant=quant), OutOfMemory, text)  # type: ignore[misc]
+    assert not assembled
+
+
+def test_each_matrix_is_assembled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    path = make_tiny_family(tmp_path / "model", "minicpm3", qk_nope_head_dim=52, v_head_dim=64)
+    for quant in (WeightQuant.NONE, WeightQuant.INT8):
+        with monkeypatch.context() as patch:
+            assembled = count_assemblies(patch)
+            runner_on(Card(), path, weight_quant=quant)
+            assert set(assembled.values()) == {1}
+            assert len(assembled) == 2 * len(("q", "k", "v", "o", "k_spread"))
 
 
 def test_a_pool_below_one_sequence_is_refused_with_the_sizes(model_path: Path) -> None:

@@ -110,6 +110,20 @@ def test_adapters_of_every_layout(kind: str, name: str, tmp_path: Path) -> None:
     agree(plain, len(PROMPTS[0]), model, None)
 
 
+def test_adapters_of_latent_attention_take_room_for_mlps_alone(kind: str, tmp_path: Path) -> None:
+    model, targets = make_tiny_family(tmp_path / "model", "minicpm3"), ("gate", "up", "down")
+    adapter = make_tiny_adapter(tmp_path / "adapter", model, target_modules=[f"{name}_proj" for name in targets])
+    spec = spec_of(model)
+    with opened(kind, model) as (lanes, table):
+        sides = 3 * (spec.hidden_size + spec.intermediate_size)
+        assert table.nbytes == 4 * ROOM["lora_max_num"] * ROOM["lora_max_rank"] * spec.num_layers * sides
+        table.read(adapter_plan(1, adapter, spec))()
+        lane = lanes.add(PROMPTS[0], new_tokens=COUNT)
+        lane.adapter = 1
+        lanes.greedy([lane], COUNT)
+    agree(lane, len(PROMPTS[0]), model, adapter)
+
+
 def test_an_adapter_of_peft_for_a_gguf_model(kind: str, tmp_path: Path) -> None:
     """The file's queries and keys lie in another order than PEFT's."""
     source = make_tiny_llama(tmp_path / "model")

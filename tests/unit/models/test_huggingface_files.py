@@ -21,7 +21,7 @@ INDEX = "model.safetensors.index.json"
 def test_whole_directory_tells_sizes_ids_and_template(llama: Path) -> None:
     files = open_model(str(llama))
     assert files.format is ModelFormat.HF
-    assert files.architecture == "LlamaForCausalLM"
+    assert files.spec.architecture == "LlamaForCausalLM"
     assert files.num_parameters == sum(p.stored.elements for p in files.tensors.values()) == 123_200
     assert files.weight_bytes == 4 * 123_200
     assert files.bytes_per_value == 4

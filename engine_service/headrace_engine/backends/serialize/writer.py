@@ -97,7 +97,7 @@ def _write_tensors(
         tensor = written(info, storage)
         crc = param.add(info.stored.name, tensor.dtype, tensor.shape, tensor.parts)
         described[info.stored.name] = {"storage": tensor.storage, "shape": list(info.shape), "crc32": crc}
-        done += info.stored.nbytes
+        done += info.stored.file_bytes
         progress(ModelPhase.CONVERTING, done, total)
     return described
 
@@ -129,6 +129,6 @@ def _check_disk_space(folder: Path, files: ModelFiles, storage: Storage) -> None
     """Raise OSError unless the disk keeps an eighth of the files free: a full disk would fail other programs too."""
     width = {ComputeDtype.AUTO: files.bytes_per_value, ComputeDtype.FLOAT32: 4}.get(storage.dtype, 2)
     bits = {"INT8": 10, "INT4": 6}.get(str(storage.quant), 8 * width)
-    needed, free = files.num_parameters * bits // 8, shutil.disk_usage(folder).free
+    needed, free = files.num_held * bits // 8, shutil.disk_usage(folder).free
     if free < needed + needed // 8:
         raise OSError(f"{needed} bytes are needed, {free} are free")

@@ -143,7 +143,7 @@ def _check_memory(files: ModelFiles, dtype: ComputeDtype, device: torch.device, 
     Args:
         shares: number of devices that hold a share of the weights each.
     """
-    needed = files.num_parameters * TORCH_DTYPES[dtype].itemsize // shares
+    needed = files.num_held * TORCH_DTYPES[dtype].itemsize // shares
     _, free = device_memory(device)
     if needed > free:
         smaller = "choose dtype BFLOAT16 or " if dtype is ComputeDtype.FLOAT32 else ""

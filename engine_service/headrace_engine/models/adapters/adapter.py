@@ -13,9 +13,12 @@ from numpy.typing import NDArray
 
 from headrace_engine.models.files import TensorInfo
 from headrace_engine.models.mapped import map_tensor
+from headrace_engine.models.spec import DecoderSpec
 
 _ADAPTED = ("q", "k", "v", "o", "gate", "up", "down")
 """Matrices of a layer that an adapter may change, by the last part of their canonical name."""
+_ATTENTION = ("q", "k", "v", "o")
+"""Those whose heads lie in other places than in the files that adapters were made for, with latent attention."""
 
 _AT_ONCE = 2**22
 """Bytes that are hashed or checked at a time."""
@@ -23,9 +26,10 @@ _AT_ONCE = 2**22
 _NUMBERS: Mapping[str, Any] = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
 
 
-def may_change(name: str) -> bool:
+def may_change(name: str, spec: DecoderSpec) -> bool:
     """True if adapters may change the matrix of a canonical name: one of a layer, and of none of its experts."""
-    return name.rpartition(".")[2] in _ADAPTED and name.count(".") == 2
+    part = name.rpartition(".")[2]
+    return part in _ADAPTED and name.count(".") == 2 and (spec.latent is None or part not in _ATTENTION)
 
 
 @dataclass(frozen=True, slots=True)

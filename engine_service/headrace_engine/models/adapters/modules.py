@@ -12,7 +12,6 @@ from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.models.tensor_shapes import expected_shapes
 
 _WEIGHT = ".weight"
-_ATTENTION = ("q", "k", "v", "o")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +34,8 @@ class Module:
 
 
 def modules_of(spec: DecoderSpec, layout: FileLayout) -> dict[str, Module]:
-    """Return the modules that adapters can change, by the names of files without ".weight".
-
-    Of latent attention there are none, as heads lie in other places than in the files that adapters were made for.
-    """
-    whole = () if spec.latent is None else _ATTENTION
-    shapes = {
-        name: shape
-        for name, shape in expected_shapes(spec).items()
-        if may_change(name) and name.rpartition(".")[2] not in whole
-    }
+    """Return the modules that adapters can change, by the names of files without ".weight"."""
+    shapes = {name: shape for name, shape in expected_shapes(spec).items() if may_change(name, spec)}
     found = by_file_name(shapes, layout.names)
     return {name.removesuffix(_WEIGHT): Module(_layer(parts), parts) for name, parts in found.items()}
 

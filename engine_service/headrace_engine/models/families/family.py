@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
+from headrace_engine.errors import BadModel
 from headrace_engine.models.config_fields import INT32, ConfigFields
 from headrace_engine.models.files import FLOATS, GROUPED, Assembly, StoredTensor
 from headrace_engine.models.layout import GGUF_LAYOUT, HF_LAYOUT, FileLayout, wrong_shape
@@ -78,6 +79,19 @@ def check_absent(fields: ConfigFields, names: Sequence[str]) -> None:
     for name in names:
         if fields.get(name) not in (None, 0, 0.0, False, [], ""):
             raise fields.error(name, "is not supported for this architecture")
+
+
+def check_not_null(fields: ConfigFields, names: Sequence[str]) -> None:
+    """Refuse nulls in place of settings that the architecture's own code must have, or reads as other than absent.
+
+    Raises:
+        BadModel: one of the names has the value null.
+    """
+    for name in names:
+        if fields.has(name) and fields.get(name) is None:
+            raise BadModel(
+                f"{fields.source}: {fields.prefix}{name} = null is not supported; leave it out for the default"
+            )
 
 
 def check_width(fields: ConfigFields, name: str, heads: int, head_dim: int) -> None:

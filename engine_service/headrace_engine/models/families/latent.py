@@ -21,6 +21,7 @@ from headrace_engine.models.rope.reading import (
     scaling_type,
     scaling_type_name,
     yarn_attention_factor,
+    yarn_scale,
 )
 from headrace_engine.models.spec import DecoderSpec, LatentSpec
 
@@ -31,6 +32,8 @@ _MOST_ROTATING, _MOST_STILL = 256, 1_024
 stays small."""
 _NONE = -1
 _PREFIX = "model.layers.{i}.self_attn."
+_OWN = (*(f"{name}_heads.weight" for name in "qkvo"), "k_spread.weight", "o_heads.bias")
+"""Ends of the names of what is made of the matrices of other programs."""
 
 LATENT_NAMES: Mapping[str, str] = {
     **HF_NAMES,
@@ -84,14 +87,14 @@ def decoder_with_latents(config: ConfigFields, architecture: str, **options: Any
     )
 
 
-def _score_scale(config: ConfigFields, spec: DecoderSpec, head_dim: int) -> float:
-    """Return the factor of products of queries and keys, to which YaRN may add the square of its own."""
+def _score_scale(config: ConfigFields, spec: DecoderSpec, head_dim: int) -> float | None:
+    """Return the factor of products of queries and keys if YaRN adds the square of its own; None: it does not."""
     scaling = scaling_table(config)
     if scaling is None or not scaling.get("mscale_all_dim") or (kind := scaling_type(scaling)) == "default":
-        return float(head_dim**-0.5)
+        return None
     if kind != "yarn":
         raise scaling.error("mscale_all_dim", f"is not supported with {scaling_type_name(scaling)} = {kind!r}")
-    more = yarn_attention_factor(spec.ropes[0].factor, scaling.number("mscale_all_dim"))
+    more = yarn_attention_factor(spec.ropes[0].factor, yarn_scale(scaling, "mscale_all_dim"))
     return float(head_dim**-0.5 * more * more)
 
 
@@ -104,22 +107,27 @@ def heads_arranged(spec: DecoderSpec, tensors: Mapping[str, StoredTensor], sourc
     found = dict(tensors)
     for layer in range(spec.num_layers):
         prefix = _PREFIX.format(i=layer)
-        for name, shape in _joined_shapes(spec).items():
-            tensor = found.pop(f"{prefix}{name}.weight", None)
-            if tensor is not None:
-                _check(tensor, shape, spec, source)
-                found |= {each.name: each for each in _arranged(spec, tensor, name, prefix)}
-            elif f"{prefix}{_ARRANGED[name]}.weight" not in tensors:
-                raise BadModel(f"{source}: {spec.architecture} needs {prefix}{name}.weight, which is absent")
-        bias = found.pop(f"{prefix}o_proj.bias", None)
-        if bias is not None:
+        joined = {f"{prefix}{name}.weight": (name, shape) for name, shape in _joined_shapes(spec).items()}
+        bias = f"{prefix}o_proj.bias"
+        raw = [name for name in (*joined, *((bias,) if spec.output_bias else ())) if name in found]
+        arranged = [name for name in (f"{prefix}{own}" for own in _OWN) if name in found]
+        if raw and arranged:
+            text = (
+                f"stands beside {arranged[0]}: heads of a layer may be those of other programs, or arranged, not both"
+            )
+            raise found[raw[0]].error(text)
+        if arranged:
+            continue
+        for file_name, (name, shape) in joined.items():
+            tensor = found.pop(file_name, None)
+            if tensor is None:
+                raise BadModel(f"{source}: {spec.architecture} needs {file_name}, which is absent")
+            _check(tensor, shape, spec, source)
+            found |= {each.name: each for each in _arranged(spec, tensor, name, prefix)}
+        if bias in raw:
             name = f"{prefix}o_heads.bias"
-            found[name] = replace(bias, name=name)
+            found[name] = replace(found.pop(bias), name=name)
     return found
-
-
-_ARRANGED = {"q_proj": "q_heads", "q_b_proj": "q_heads", "kv_b_proj": "k_heads", "o_proj": "o_heads"}
-"""What is made of a matrix, or the first of it."""
 
 
 def _joined_shapes(spec: DecoderSpec) -> Mapping[str, tuple[int, int]]:

@@ -26,12 +26,17 @@ def apply_rope_scaling(spec: DecoderSpec, scaling: RopeScaling) -> DecoderSpec:
     Of a decoder with several rotary embeddings, the first is scaled, that of layers without a window.
 
     Raises:
-        InvalidArgument: a factor is absent, out of range, or set without being used.
+        InvalidArgument: a factor is absent, out of range, or set without being used; or the model's own scaling is a
+            part of the scale of its scores too.
     """
     kind = scaling.type or RopeScalingType.MODEL
     _check_unused(kind, scaling)
     if kind is RopeScalingType.MODEL:
         return spec
+    if spec.latent is not None and spec.attention_scale is not None:
+        why = "mscale_all_dim of the model's own scaling scales its scores too"
+        text = f"of type {kind} is not supported: {why}; leave it unset"
+        raise InvalidArgument.unsupported("config.rope_scaling", text)
     factor = _required_factor(kind, scaling)
     rope = _overridden(spec, kind, scaling, factor)
     length = _stretched(rope.original_max_length or _trained_length(spec), factor)

@@ -12,6 +12,9 @@ from headrace_engine.models.spec import RopeSpec
 
 DEFAULT_THETA = 10_000.0
 
+MOST_MSCALE = 1e18
+"""Maximum of YaRN's mscale and mscale_all_dim: what any factor makes of them, and its square, is in float32."""
+
 LEAST_FACTOR = 2.0**-96
 """Least divisor of an inverse frequency: the angle of the last of 2³¹ positions is then a number of float32."""
 
@@ -57,6 +60,14 @@ def rope_from_config(
 def yarn_attention_factor(factor: float, scale: float = 1.0) -> float:
     """Return the factor of cosines and sines that YaRN's authors recommend."""
     return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1
+
+
+def yarn_scale(scaling: ConfigFields, name: str) -> float:
+    """Return YaRN's mscale or mscale_all_dim. Raises BadModel: it is out of range."""
+    value = scaling.number(name)
+    if value > MOST_MSCALE:
+        raise scaling.error(name, f"is out of range; allowed: at most {MOST_MSCALE:g}")
+    return value
 
 
 def scaling_table(config: ConfigFields, layer_type: str = "") -> ConfigFields | None:
@@ -136,7 +147,7 @@ def _yarn(base: RopeSpec, scaling: ConfigFields, original: int, max_length: int)
     _check_logarithm(scaling, "rope_theta", base.theta)
     default = yarn_attention_factor(factor)
     if scaling.get("mscale") and scaling.get("mscale_all_dim"):
-        scales = (scaling.number(name) for name in ("mscale", "mscale_all_dim"))
+        scales = (yarn_scale(scaling, name) for name in ("mscale", "mscale_all_dim"))
         above, below = (yarn_attention_factor(factor, scale) for scale in scales)
         default = above / below
     return replace(

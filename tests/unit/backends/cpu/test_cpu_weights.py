@@ -9,13 +9,15 @@ import pytest
 import torch
 from headrace_engine.backends.cpu.weights.numbers import to_bfloat16, to_float32
 from headrace_engine.config import ComputeDtype, WeightQuant
+from headrace_engine.environment import CACHE_VARIABLE
 from headrace_engine.errors import BadModel, OutOfMemory
 from headrace_engine.models.catalogue import open_model
 from headrace_engine.models.weights import load_weights
 from headrace_engine.native import Dtype, Format, Kv, PackedMatrix
 from safetensors.torch import load_file, save_file
 from support.backends.cpu_sequences import cpu_model
-from support.models.tiny_models import make_tiny_gguf, make_tiny_llama
+from support.models.assemblies import count_assemblies, make_wide_latents
+from support.models.tiny_models import make_tiny_family, make_tiny_gguf, make_tiny_llama
 
 INT4_BLOCKS = {"Q4_0", "Q4_1", "Q4_K", "IQ4_NL"}
 
@@ -193,6 +195,25 @@ def test_weights_above_the_limit_are_refused_before_reading(tiny, monkeypatch):
     monkeypatch.setattr("headrace_engine.backends.cpu.loading.memory_limit", lambda: 2**20)
     with pytest.raises(OutOfMemory, match=r"MiB of weights do not fit, 1\.0 MiB are free: set weight_quant"):
         cpu_model(tiny).__enter__()
+
+
+@pytest.mark.parametrize("quant", [WeightQuant.NONE, WeightQuant.INT8])
+def test_nothing_is_assembled_before_the_memory_check(quant, memory, monkeypatch, tmp_path):
+    path, assembled = make_wide_latents(tmp_path / "model"), count_assemblies(monkeypatch)
+    memory(2**26)
+    with pytest.raises(OutOfMemory, match=r"MiB of weights do not fit, 64\.0 MiB are free"):
+        cpu_model(path, weight_quant=quant).__enter__()
+    assert not assembled
+
+
+@pytest.mark.parametrize("quant", [WeightQuant.NONE, WeightQuant.INT4])
+def test_each_matrix_is_assembled_once(quant, monkeypatch, tmp_path):
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    path, assembled = make_tiny_family(tmp_path / "model", "minicpm3"), count_assemblies(monkeypatch)
+    with cpu_model(path, weight_quant=quant) as model:
+        assert len(matrices(model)) > 10
+    assert set(assembled.values()) == {1}
+    assert len(assembled) == 2 * len(("q", "k", "v", "o", "k_spread"))
 
 
 def test_small_parts_and_many_threads_pack_the_same(tiny, monkeypatch):

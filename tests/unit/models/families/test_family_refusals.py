@@ -18,6 +18,8 @@ _LATENT: dict[str, Any] = {
     **_ROUTED, "num_key_value_heads": 4, "q_lora_rank": None, "kv_lora_rank": 24, "qk_nope_head_dim": 20,
     "qk_rope_head_dim": 12, "v_head_dim": 16, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1,
 }  # fmt: skip
+_GIVEN = ("n_shared_experts", "rope_interleave", "routed_scaling_factor", "first_k_dense_replace")
+_MOST = {"rope_type": "yarn", "factor": 3e38}
 _LINEAR = {"rope_type": "linear", "factor": 2.0, "mscale_all_dim": 1.0}
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("Gemma2ForCausalLM", {"use_bidirectional_attention": True}, "use_bidirectional_attention = True"),
@@ -81,6 +83,13 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (_V3, {**_LATENT, "scoring_func": "softmax"}, "scoring_func = 'softmax' is not supported; supported is sigmoid"),
     (_V3, {**_LATENT, "topk_method": "greedy"}, "topk_method = 'greedy' is not supported; supported is noaux_tc"),
     (_V3, {**_LATENT, "rope_interleave": False}, "rope_interleave = False is not supported; supported is true"),
+    *(
+        (_V3, {**_LATENT, name: None}, f"{name} = null is not supported; leave it out for the default")
+        for name in _GIVEN
+    ),
+    (_V2, {**_LATENT, "n_shared_experts": None}, "n_shared_experts = null is not supported"),
+    (_GLM_LITE, {**_LATENT, "head_dim": 32}, "head_dim = 32 contradicts qk_rope_head_dim = 12"),
+    (_GLM_LITE, {**_LATENT, "norm_topk_prob": None}, "norm_topk_prob = null is not supported"),
     (_V3, {**_LATENT, "first_k_dense_replace": 4}, "first_k_dense_replace = 4 leaves none of 4 layers"),
     (_V3, {**_LATENT, "num_key_value_heads": 2}, "num_key_value_heads = 2 is not supported: 4 heads have keys of"),
     (_V3, {**_LATENT, "v_head_dim": 33}, "v_head_dim = 33 is not supported: it must be at most the size of keys, 32"),
@@ -90,6 +99,17 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (_V3, {**_LATENT, "qk_nope_head_dim": 1026}, "qk_nope_head_dim = 1026 must be an integer from 1 to 1024"),
     (_V3, {**_LATENT, "q_lora_rank": ...}, "q_lora_rank is absent and must be a number, or null"),
     (_V3, {**_LATENT, "kv_lora_rank": 0}, "kv_lora_rank = 0 must be an integer from 1"),
+    (
+        _V3,
+        {**_LATENT, "rope_scaling": {**_MOST, "mscale_all_dim": 1.1e18}},
+        "mscale_all_dim = 1.1e+18 is out of range; a",
+    ),
+    (_V3, {**_LATENT, "rope_scaling": {**_MOST, "mscale_all_dim": 1e38, "mscale": 1}}, "mscale_all_dim = 1e+38 is out"),
+    (
+        _V3,
+        {**_LATENT, "rope_scaling": {**_MOST, "mscale_all_dim": 1, "mscale": 1e38}},
+        "mscale = 1e+38 is out of range",
+    ),
     (_V3, {**_LATENT, "rope_scaling": _LINEAR}, "mscale_all_dim = 1.0 is not supported with rope_type = 'linear'"),
     (
         _V3,

@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 import torch
 from headrace_engine.backends.cpu.weights.storage import Storage
-from headrace_engine.config import ComputeDtype, WeightQuant
-from headrace_engine.errors import BadModel
+from headrace_engine.config import ComputeDtype, RopeScaling, RopeScalingType, WeightQuant
+from headrace_engine.errors import BadModel, InvalidArgument
 from headrace_engine.models.catalogue import open_model
+from headrace_engine.models.config_fields import MOST_NUMBER
+from headrace_engine.models.rope.override import apply_rope_scaling
 from headrace_engine.models.weights import load_weights
 from safetensors.torch import load_file, save_file
 from support.models.tiny_models import make_tiny_family
+from transformers import DeepseekV3Config
 from unit.models.test_families import read
 
 LITE = {
@@ -35,6 +38,8 @@ MOONLIGHT = {
     **LITE, "rope_theta": 50_000.0, "max_position_embeddings": 8192, "rope_scaling": None, "norm_topk_prob": True,
     "routed_scaling_factor": 2.446, "scoring_func": "sigmoid", "topk_method": "noaux_tc", "rms_norm_eps": 1e-5,
 }  # fmt: skip
+QUERIES, OWN_KEYS = (f"model.layers.1.self_attn.{name}.weight" for name in ("q_b_proj", "k_heads"))
+OWN = {OWN_KEYS: torch.zeros(128, 24)}
 KV = "model.layers.1.self_attn.kv_b_proj.weight"
 
 
@@ -48,12 +53,51 @@ def test_the_scale_of_scores_has_the_square_of_yarns_factor() -> None:
     assert (spec.experts.shared_width, spec.experts.sigmoid, spec.experts.normalised) == (2816, False, False)
 
 
+@pytest.mark.parametrize("mscale", [1e-30, 1e18])
+def test_scales_of_scores_are_numbers_of_float32(mscale: float) -> None:
+    scaling = {"type": "yarn", "factor": MOST_NUMBER, "mscale": 1e18, "mscale_all_dim": mscale}
+    small = {**LITE, "qk_nope_head_dim": 2, "qk_rope_head_dim": 2, "v_head_dim": 4}
+    spec = read("DeepseekV2ForCausalLM", **{**small, "rope_scaling": scaling})
+    assert 0 < spec.score_scale < MOST_NUMBER
+    assert 0 < spec.ropes[0].attention_factor < MOST_NUMBER
+
+
+@pytest.mark.parametrize("name", ["DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "Glm4MoeLiteForCausalLM"])
+def test_a_size_of_heads_is_what_rotates_of_them(name: str) -> None:
+    """As transformers writes it into configs; DeepSeek's classes do not read it."""
+    lengths = [64] if name.startswith("Glm") else [64, 192]
+    config = MOONLIGHT if name != "DeepseekV2ForCausalLM" else LITE
+    assert {read(name, **config, head_dim=each).head_dim for each in lengths} == {192}
+
+
 def test_norms_of_latents_have_their_own_eps() -> None:
     spec = read("DeepseekV3ForCausalLM", **MOONLIGHT)
     assert spec.latent is not None
-    assert (spec.norm_eps, spec.latent.eps, spec.attention_scale) == (1e-5, 1e-6, 192**-0.5)
+    assert (spec.norm_eps, spec.latent.eps, spec.score_scale) == (1e-5, 1e-6, 192**-0.5)
     assert spec.experts is not None
     assert (spec.experts.corrected, spec.experts.normalised, spec.experts.scale) == (True, True, 2.446)
+
+
+@pytest.mark.parametrize(("given", "normalised"), [(None, False), (False, False), (True, True), (..., True)])
+def test_weights_are_normalised_as_transformers_reads_it(given: Any, normalised: bool) -> None:
+    """A null is false there, and what is absent true."""
+    fields = {} if given is ... else {"norm_topk_prob": given}
+    assert bool(DeepseekV3Config(**fields).norm_topk_prob) is normalised
+    experts = read("DeepseekV3ForCausalLM", **{**MOONLIGHT, "norm_topk_prob": given}).experts
+    assert experts is not None
+    assert experts.normalised is normalised
+
+
+@pytest.mark.parametrize("kind", [RopeScalingType.LINEAR, RopeScalingType.YARN, RopeScalingType.DYNAMIC])
+def test_a_scaling_in_the_scores_is_not_replaced(kind: RopeScalingType) -> None:
+    """Neither the factor of the model's own scaling nor none at all would be what its scores are scaled by."""
+    lite, plain = read("DeepseekV2ForCausalLM", **LITE), read("DeepseekV3ForCausalLM", **MOONLIGHT)
+    with pytest.raises(InvalidArgument, match=f"of type {kind} is not supported: mscale_all_dim") as caught:
+        apply_rope_scaling(lite, RopeScaling(kind, factor=8))
+    assert caught.value.violations[0].field == "config.rope_scaling"
+    assert apply_rope_scaling(lite, RopeScaling(RopeScalingType.MODEL)) == lite
+    scaled = apply_rope_scaling(plain, RopeScaling(kind, factor=8))
+    assert (scaled.ropes[0].scaling, scaled.score_scale) == (kind, 192**-0.5)
 
 
 def test_what_places_entries_is_never_quantized(tmp_path: Path) -> None:
@@ -82,6 +126,19 @@ def test_heads_of_any_storage_are_those_of_the_file(dtype: torch.dtype, tmp_path
     assert torch.equal(spread, torch.cat([pairs, torch.zeros(20, dtype=dtype)]).expand(4, 32))
 
 
+@pytest.mark.parametrize("name", ["deepseek2 biases", "deepseek3", "glm4 moe lite", "minicpm3"])
+def test_what_a_file_holds_is_counted_without_padding(name: str, tmp_path: Path) -> None:
+    path = make_tiny_family(tmp_path, name)
+    files, stored = open_model(str(path)), load_file(path / "model.safetensors").values()
+    assert files.num_parameters == sum(each.numel() for each in stored)
+    assert files.weight_bytes == sum(each.nbytes for each in stored)
+    steps: list[int] = []
+    made = load_weights(files, torch.float32, torch.device("cpu"), lambda _, done, total: steps.append(done))
+    assert files.num_held == sum(each.numel() for each in made.values()) > files.num_parameters
+    assert steps == sorted(steps)
+    assert steps[-1] == files.weight_bytes
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -90,6 +147,11 @@ def test_heads_of_any_storage_are_those_of_the_file(dtype: torch.dtype, tmp_path
         (
             lambda tensors: tensors.update({KV: tensors[KV].to(torch.int8)}),
             f"tensor {KV} is I8; supported are F64, F32",
+        ),
+        (lambda tensors: tensors.update(OWN), f"tensor {QUERIES} stands beside {OWN_KEYS}: heads of a layer may be"),
+        (
+            lambda tensors: tensors.update(OWN) or tensors.pop(KV),
+            f"tensor {QUERIES} stands beside {OWN_KEYS}: heads of a layer may be",
         ),
     ],
 )
@@ -103,6 +165,13 @@ def test_heads_that_cannot_be_arranged_are_refused(
     with pytest.raises(BadModel) as caught:
         open_model(str(path))
     assert words in caught.value.message
+
+
+def test_a_bias_that_the_config_does_not_name_keeps_its_name(tmp_path: Path) -> None:
+    path, name = make_tiny_family(tmp_path, "deepseek3"), "model.layers.1.self_attn.o_proj.bias"
+    save_file({**load_file(path / "model.safetensors"), name: torch.zeros(64)}, path / "model.safetensors")
+    with pytest.raises(BadModel, match=name):
+        open_model(str(path))
 
 
 def test_layers_that_predict_further_ids_are_left_out(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ class Packer:
             for info in self._infos():
                 if len(info.shape) == 2:
                     self._pack_one(arena, info, threads)
-                done += info.stored.nbytes
+                done += info.stored.file_bytes
                 progress(ModelPhase.LOADING, done, self._files.weight_bytes)
 
     def vectors(self) -> dict[str, NDArray[np.float32]]:
@@ -174,7 +174,6 @@ class Packer:
     def _by_groups(self, share: CpuShare) -> CpuShare:
         """Return the share with units that are whole groups of the inputs that it cuts."""
         cut = [info for info in self._infos() if len(info.shape) == 2 and share.is_added(info.name)]
-        # One tensor is open at a time: those that are assembled take memory of their own.
         wholes = ((info.name, TensorRows(info, orders_of(info, self._spec))) for info in cut)
         groups = {self._storage.largest(name, whole).group for name, whole in wholes}
         return replace(share, unit=lcm(share.unit, *(group for group in groups if group)))

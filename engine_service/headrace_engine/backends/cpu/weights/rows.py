@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,7 @@ def _head_order(heads: int, spec: DecoderSpec, interleaved: int = 0) -> Order | 
 
 
 class TensorRows:
-    """One tensor, whose rows are read in parts.
+    """One tensor, whose rows are read in parts. It is mapped, or assembled, once rows are read; any thread may do that.
 
     Args:
         info: the tensor.
@@ -71,9 +72,6 @@ class TensorRows:
     Attributes:
         stored: its form in the file.
         outputs, inputs: number of rows and columns, with padding; a vector is one row.
-
-    Raises:
-        BadModel: the file has changed since it was opened.
     """
 
     def __init__(self, info: TensorInfo, orders: Orders) -> None:
@@ -83,10 +81,11 @@ class TensorRows:
         self._rows = None if is_vector else orders.rows
         self._columns = orders.rows if is_vector else orders.columns
         self._width = stored.shape[-1]
-        count = 1 if is_vector else stored.shape[0]
-        self.outputs = count if self._rows is None else len(self._rows)
+        self._count = 1 if is_vector else stored.shape[0]
+        self.outputs = self._count if self._rows is None else len(self._rows)
         self.inputs = self._width if self._columns is None else len(self._columns)
-        self._packed = np.frombuffer(map_tensor(stored), dtype=np.uint8).reshape(count, -1)
+        self._read = Lock()
+        self._whole: NDArray[np.uint8] | None = None
 
     @property
     def preserves_blocks(self) -> bool:
@@ -94,10 +93,21 @@ class TensorRows:
         return block_type(self.stored) is not None and self._columns is None
 
     def packed(self, first: int, last: int) -> NDArray[np.uint8]:
-        """Return the bytes of rows first to last − 1; arbitrary ones for padding."""
+        """Return the bytes of rows first to last − 1; arbitrary ones for padding.
+
+        Raises:
+            BadModel: the file has changed since it was opened, or is damaged. The methods below raise the same.
+        """
+        whole = self._bytes()
         if self._rows is None:
-            return self._packed[first:last]
-        return self._packed[np.maximum(self._rows[first:last], 0)]
+            return whole[first:last]
+        return whole[np.maximum(self._rows[first:last], 0)]
+
+    def _bytes(self) -> NDArray[np.uint8]:
+        with self._read:
+            if self._whole is None:
+                self._whole = np.frombuffer(map_tensor(self.stored), dtype=np.uint8).reshape(self._count, -1)
+            return self._whole
 
     def padding(self, first: int, last: int) -> NDArray[np.bool_] | None:
         """Return a mask of these rows that is True for padding; None: there is none."""

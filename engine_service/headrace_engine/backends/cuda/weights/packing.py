@@ -194,7 +194,7 @@ class Packer:
         return TensorRows(info, orders_of(info, self._spec))
 
     def _report(self, info: TensorInfo, progress: Progress) -> None:
-        self._done += info.stored.nbytes
+        self._done += info.stored.file_bytes
         progress(ModelPhase.LOADING, self._done, self._files.weight_bytes)
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from headrace_engine.errors import shown
 from headrace_engine.models.config_fields import ConfigFields
-from headrace_engine.models.families.family import Family, check_absent
+from headrace_engine.models.families.family import Family, check_absent, check_not_null
 from headrace_engine.models.families.latent import LATENT_NAMES, decoder_with_latents, heads_arranged
 from headrace_engine.models.families.mixtures.fields import behind, check_groups, read_experts, with_experts
 from headrace_engine.models.layout import FileLayout
@@ -20,10 +21,12 @@ _V2_SHARED, _V2_DENSE = 2, 0
 _V3_GROUPS, _V3_GROUPS_USED, _V3_SCALE, _V3_DENSE = 8, 4, 2.5, 3
 _GLM_SCALE, _GLM_DENSE, _GLM_EPS = 1.8, 1, 1e-5
 _KINDS = ("dense", "sparse")
+_NOT_NULL = ("n_shared_experts", "rope_interleave", "routed_scaling_factor")
 
 
 def _deepseek2(config: ConfigFields) -> DecoderSpec:
     check_absent(config, ("norm_topk_prob",))
+    check_not_null(config, ("first_k_dense_replace",))
     method = config.text("topk_method", "greedy")
     if method not in ("greedy", "group_limited_greedy"):
         raise config.error("topk_method", "is not supported; supported are greedy, group_limited_greedy")
@@ -38,6 +41,7 @@ def _deepseek2(config: ConfigFields) -> DecoderSpec:
 
 def _deepseek3(config: ConfigFields) -> DecoderSpec:
     check_groups(config, _V3_GROUPS, _V3_GROUPS_USED)
+    check_not_null(config, ("first_k_dense_replace",))
     spec = decoder_with_latents(config, _V3)
     experts = _corrected(config, spec, scale=_V3_SCALE)
     return behind(spec, experts, config.integer("n_shared_experts", 1), config, "first_k_dense_replace", _V3_DENSE)
@@ -45,6 +49,10 @@ def _deepseek3(config: ConfigFields) -> DecoderSpec:
 
 def _glm_lite(config: ConfigFields) -> DecoderSpec:
     check_groups(config)
+    check_not_null(config, ("norm_topk_prob",))
+    # The two are names of one setting.
+    if config.get("head_dim") not in (None, rotating := config.get("qk_rope_head_dim")):
+        raise config.error("head_dim", f"contradicts qk_rope_head_dim = {shown(rotating)}")
     spec = replace(decoder_with_latents(config, _GLM), norm_eps=config.number("rms_norm_eps", _GLM_EPS))
     experts = _corrected(config, spec, scale=_GLM_SCALE)
     shared = config.integer("n_shared_experts", 1) * experts.width
@@ -54,12 +62,14 @@ def _glm_lite(config: ConfigFields) -> DecoderSpec:
 def _corrected(config: ConfigFields, spec: DecoderSpec, *, scale: float) -> ExpertsSpec:
     _check_only(config, "topk_method", "noaux_tc")
     _check_only(config, "scoring_func", "sigmoid")
-    normalised = config.flag("norm_topk_prob", True)
+    # DeepSeek-V3 takes a null for false.
+    normalised = config.flag("norm_topk_prob", not config.has("norm_topk_prob"))
     return replace(_experts(config, spec, normalised=normalised, scale=scale), sigmoid=True, corrected=True)
 
 
 def _experts(config: ConfigFields, spec: DecoderSpec, *, normalised: bool, scale: float) -> ExpertsSpec:
     """Read the experts, and check settings of the whole decoder that these configs have."""
+    check_not_null(config, _NOT_NULL)
     if config.integer("moe_layer_freq", 1) != 1:
         raise config.error("moe_layer_freq", "is not supported; supported is 1")
     if not config.flag("rope_interleave", True):
