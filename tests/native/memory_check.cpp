@@ -1,19 +1,31 @@
 // Fails each allocation in turn: creating threads, opening an exchange and recording a program end with a status then,
-// and nothing that was begun is left.
+// and no block and no mapping of what was begun is left.
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 
 #include "core_program.h"
 
 namespace {
 
-int64_t left = INT64_MAX;  // allocations until one fails
-int64_t held = 0;
+std::atomic<int64_t> left = INT64_MAX;  // allocations until one fails
+std::atomic<int64_t> held = 0;
+
+// Mappings of the file of an exchange.
+int mappings() {
+  std::FILE* maps = std::fopen("/proc/self/maps", "r");
+  char line[512];
+  int found = 0;
+  while (std::fgets(line, sizeof line, maps) != nullptr) found += std::strstr(line, "memfd:parts") != nullptr;
+  std::fclose(maps);
+  return found;
+}
 
 }  // namespace
 
@@ -101,6 +113,7 @@ int main() {
     status = all();
     left = INT64_MAX;
     if (held != before) std::fprintf(stderr, "%lld blocks are left\n", static_cast<long long>(held - before));
+    if (mappings() != 0) return 1;
     if (held != before || (status & 0xff) != (status == CORE_OK ? CORE_OK : CORE_NO_MEMORY)) return 1;
     if (status == CORE_OK) {
       std::printf("%lld failed\n", static_cast<long long>(allocations));

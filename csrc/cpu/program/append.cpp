@@ -42,14 +42,15 @@ const CoreValue* rows_written(const Op& op) {
 }  // namespace core
 
 void CoreProgram::append(const core::Op& op, const core::Kernel& kernel) {
-  if (const auto* linear = std::get_if<core::LinearOp>(&op); linear != nullptr && !ops.empty()) {
-    const CoreValue* out = core::rows_written(ops.back().op);
-    ops.back().feeds = out != nullptr && out->offset == linear->x.offset && out->rows == linear->x.rows;
-  }
   if (const auto* gated = std::get_if<CoreGated>(&op); gated != nullptr && !ops.empty()) {
     if (core::take_gate(std::get_if<core::LinearOp>(&ops.back().op), *gated, shape)) return;
   }
-  ops.push_back({op, &kernel});
+  ops.push_back({op, &kernel});  // May fail, and nothing has changed then.
+  if (const auto* linear = std::get_if<core::LinearOp>(&op); linear != nullptr && ops.size() > 1) {
+    core::RecordedOp& before = ops[ops.size() - 2];
+    const CoreValue* out = core::rows_written(before.op);
+    before.feeds = out != nullptr && out->offset == linear->x.offset && out->rows == linear->x.rows;
+  }
   const void* data = ops.back().data();
   if (kernel.shared_bytes != nullptr)
     shared_bytes = std::max(shared_bytes, kernel.shared_bytes(data, shape, cpu.pool.size()));

@@ -17,6 +17,7 @@ from headrace_engine.backends.cpu.weights.storage import Storage
 from headrace_engine.backends.weight_file import Contents, read_file, write_file
 from headrace_engine.environment import cache_root
 from headrace_engine.models.files import ModelFiles
+from headrace_engine.models.loaders.opening import stat_model_file
 
 _VERSION = 1
 """Version of the files and of quantization: files of other versions are ignored."""
@@ -38,12 +39,16 @@ class CacheKey:
 
 
 def cache_key(files: ModelFiles, storage: Storage, layout: object) -> CacheKey:
-    """Return the key of a model with a storage and a layout of packed matrices."""
+    """Return the key of a model with a storage and a layout of packed matrices.
+
+    Raises:
+        BadModel: one of its files is gone.
+    """
     padded = (padded_head_dim(files.spec), files.spec.vocab_size)
     how = (_VERSION, layout, str(files.path.resolve()), storage.dtype, storage.quant, storage.group, padded)
     parts = [files.revision]
     for file in sorted({file.resolve() for info in files.tensors.values() for file in info.stored.files}):
-        stat = file.stat()
+        stat = stat_model_file(file)
         parts.append(f"{file}\0{stat.st_size}\0{stat.st_mtime_ns}\0{stat.st_ctime_ns}")
     return CacheKey(_digest(map(str, how)), _digest(parts))
 

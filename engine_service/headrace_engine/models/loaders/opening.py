@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,16 @@ def open_model_file(path: Path) -> BinaryIO:
     """
     with _named(path):
         return open_regular(path)
+
+
+def stat_model_file(path: Path) -> os.stat_result:
+    """Return the state of a file.
+
+    Raises:
+        BadModel: it does not exist, or may not be looked at.
+    """
+    with _named(path):
+        return path.stat()
 
 
 def read_model_file(path: Path, most: int) -> bytes:

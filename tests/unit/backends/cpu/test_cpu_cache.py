@@ -10,11 +10,13 @@ import shutil
 import numpy as np
 import pytest
 from headrace_engine.backends.cpu.weights.packing import Packer
-from headrace_engine.backends.weight_cache import cache_folder
+from headrace_engine.backends.cpu.weights.storage import Storage
+from headrace_engine.backends.weight_cache import cache_folder, cache_key
 from headrace_engine.backends.weight_file import PAGE
 from headrace_engine.config import ComputeDtype, WeightQuant
 from headrace_engine.environment import CACHE_VARIABLE
 from headrace_engine.errors import BadModel
+from headrace_engine.models.catalogue import open_model
 from headrace_engine.native import PackedMatrix
 from support.backends.cpu_sequences import cpu_model
 from support.models.tiny_models import make_tiny_gguf, make_tiny_llama
@@ -217,6 +219,13 @@ def test_a_model_that_cannot_be_read_leaves_nothing(gguf, folder, monkeypatch):
     with pytest.raises(BadModel, match="it broke"):
         contents(gguf)
     assert not folder.exists()
+
+
+def test_a_file_that_is_gone_is_named(gguf):
+    files = open_model(str(gguf))
+    gguf.unlink()
+    with pytest.raises(BadModel, match=r"tiny\.gguf: cannot be read: No such file"):
+        cache_key(files, Storage(ComputeDtype.FLOAT32), "layout")
 
 
 def test_the_folder_is_where_the_environment_says(monkeypatch):

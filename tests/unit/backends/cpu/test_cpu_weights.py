@@ -7,11 +7,14 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from headrace_engine.backends.cpu.weights import rows
 from headrace_engine.backends.cpu.weights.numbers import to_bfloat16, to_float32
+from headrace_engine.backends.cpu.weights.rows import Orders, TensorRows
 from headrace_engine.config import ComputeDtype, WeightQuant
 from headrace_engine.environment import CACHE_VARIABLE
 from headrace_engine.errors import BadModel, OutOfMemory
 from headrace_engine.models.catalogue import open_model
+from headrace_engine.models.mapped import map_tensor
 from headrace_engine.models.weights import load_weights
 from headrace_engine.native import Dtype, Format, Kv, PackedMatrix
 from safetensors.torch import load_file, save_file
@@ -224,3 +227,16 @@ def test_small_parts_and_many_threads_pack_the_same(tiny, monkeypatch):
     with cpu_model(tiny, weight_quant=WeightQuant.INT4, num_threads=4) as model:
         for name, weight in matrices(model).items():
             np.testing.assert_array_equal(dense(weight), expected[name])
+
+
+def test_a_matrix_that_cannot_be_read_is_read_once(monkeypatch, tmp_path, tiny):
+    """Each of the threads that pack its rows would read the whole of it again."""
+    copy = shutil.copytree(tiny, tmp_path / "copy")
+    tensor = TensorRows(open_model(str(copy)).tensors["layers.0.q"], Orders())
+    (copy / "model.safetensors").write_bytes(b"short")
+    tried = []
+    monkeypatch.setattr(rows, "map_tensor", lambda stored: tried.append(stored) or map_tensor(stored))
+    for _ in range(3):
+        with pytest.raises(BadModel, match="truncated"):
+            tensor.packed(0, 1)
+    assert len(tried) == 1

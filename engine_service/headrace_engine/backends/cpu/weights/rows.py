@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from headrace_engine.backends.cpu.weights.blocks import block_type
 from headrace_engine.backends.cpu.weights.numbers import PLAIN, Floats, to_float32
+from headrace_engine.errors import BadModel
 from headrace_engine.models.blocks import dequantized
 from headrace_engine.models.files import TensorInfo
 from headrace_engine.models.mapped import map_tensor
@@ -85,7 +86,7 @@ class TensorRows:
         self.outputs = self._count if self._rows is None else len(self._rows)
         self.inputs = self._width if self._columns is None else len(self._columns)
         self._read = Lock()
-        self._whole: NDArray[np.uint8] | None = None
+        self._whole: NDArray[np.uint8] | BadModel | None = None
 
     @property
     def preserves_blocks(self) -> bool:
@@ -106,7 +107,12 @@ class TensorRows:
     def _bytes(self) -> NDArray[np.uint8]:
         with self._read:
             if self._whole is None:
-                self._whole = np.frombuffer(map_tensor(self.stored), dtype=np.uint8).reshape(self._count, -1)
+                try:
+                    self._whole = np.frombuffer(map_tensor(self.stored), dtype=np.uint8).reshape(self._count, -1)
+                except BadModel as error:  # Other threads wait for it: each would read the file again.
+                    self._whole = error
+            if isinstance(self._whole, BadModel):
+                raise self._whole
             return self._whole
 
     def padding(self, first: int, last: int) -> NDArray[np.bool_] | None:
