@@ -51,6 +51,9 @@ CODES = {
 WAITING = {"SyncRequest", "GetRequest", *(method.name for method in METHODS if method.server_streaming)}
 """Calls that may wait for what never comes: they have a fifth of a second."""
 
+LOST = "Internal error from Core"
+"""What grpc.aio says of a call that ended while a message of it was written. Its status is lost."""
+
 NEVER_UNKNOWN = {"ReleaseRequest", "Session"}
 """Methods that take handles, and never fail for one: releases succeed, and a session says it of the handle alone."""
 
@@ -74,7 +77,7 @@ def servers(tmp_path: Path) -> Iterator[list[Server]]:
 
 
 async def outcome(channel: grpc.aio.Channel, method: MethodDescriptor, *messages: bytes) -> tuple[str, bytes]:
-    """The code of a call, once it has answered, and the first answer. A session is asked until it answers a ping."""
+    """The code of a call once it has answered, or LOST, and the answer. A session is asked until it answers a ping."""
     limit = 0.2 if method.name in WAITING else LIMIT
     path, session = f"/{method.containing_service.full_name}/{method.name}", len(messages) > 1
     if session:
@@ -88,7 +91,7 @@ async def outcome(channel: grpc.aio.Channel, method: MethodDescriptor, *messages
             call.cancel()
             return "OK", answer
     except grpc.aio.AioRpcError as error:
-        return error.code().name, b""
+        return LOST if error.details() == LOST else error.code().name, b""
     return "OK", b""
 
 
@@ -131,6 +134,8 @@ class Fuzz:
             owner = OTHER if direct and self._choose.random() < 0.3 else ""
             messages = self._messages(method, owner)
             code, answer = await outcome(channel, method, *messages)
+            if code == LOST:
+                continue
             if code == "UNAVAILABLE" and not direct:
                 continue  # A gateway says so of an engine that has not answered its polls for some seconds.
             self.found[method.name, code] += 1

@@ -227,11 +227,13 @@ def streamed(stream: Any) -> tuple[str, list[tuple[str, str]], Any]:
 
 
 def test_an_answer_is_valid_calls_or_valid_json(client: openai.OpenAI, caller: str) -> None:
-    """The tiny model's weights are random, so both come, as its seeds have it."""
+    """The tiny model's weights are random, so both come."""
     asked: Any = {"model": caller, "messages": [USER], "tools": STRICT, **OR_JSON}
     asked |= {"temperature": 2, "max_tokens": 2000}
     seen: set[str] = set()
-    for seed in range(16):
+    for seed in range(200):
+        if seed >= 8 and len(seen) == 2:
+            break
         (answer,) = client.chat.completions.create(**asked, seed=seed).choices
         calls: Any = answer.message.tool_calls or []
         with client.chat.completions.create(**asked, seed=seed, stream=True) as stream:
