@@ -111,7 +111,7 @@ def _byte_level(vocabulary: Vocabulary) -> tuple[Any, bool]:
     from tokenizers import Tokenizer, decoders, models, normalizers
 
     splitting = _splitting(vocabulary.fields)
-    ids = dict(zip(vocabulary.tokens, range(len(vocabulary.tokens)), strict=True))
+    ids = {text: token_id for token_id, text in enumerate(vocabulary.tokens)}
     merges = _merges(vocabulary.fields)
     tokenizer = Tokenizer(models.BPE(vocab=ids, merges=merges, ignore_merges=splitting.takes_whole))
     if splitting.composes:
@@ -140,7 +140,7 @@ def _sentencepiece(vocabulary: Vocabulary) -> tuple[Any, bool]:
     from tokenizers import Tokenizer, decoders, models, normalizers
 
     fields = vocabulary.fields
-    ids = dict(zip(vocabulary.tokens, range(len(vocabulary.tokens)), strict=True))
+    ids = {text: token_id for token_id, text in enumerate(vocabulary.tokens)}
     unknown = vocabulary.named.get("unk_token")
     merges = _merges(fields) if fields.has("merges") else _merges_from_scores(vocabulary, ids, unknown)
     model = models.BPE(vocab=ids, merges=merges, fuse_unk=True, byte_fallback=True, unk_token=unknown)

@@ -173,14 +173,19 @@ class _Made:
         """Return whether texts may need these pairs, all those of some pieces, by id, and note how these are made."""
         used = np.ones(len(whole), np.bool_)
         self.rounds += 1
-        index = np.flatnonzero(~_alone(whole))
+        number = np.cumsum(np.diff(whole, prepend=whole[:1]) != 0)
+        pairs = np.bincount(number)
+        index = np.flatnonzero(pairs[number] > 1)
         first, second = left[index], right[index]
         while len(index):
             self.rounds += 1
             crossed, index, first, second = self._undone(index, first, second)
             used[crossed] = False
-        place = np.flatnonzero(used)
-        place = place[_alone(whole[place])]
+            pairs -= np.bincount(number[crossed], minlength=len(pairs))
+            # The last pair of a piece is kept, whatever crosses it.
+            several = pairs[number[index]] > 1
+            index, first, second = index[several], first[several], second[several]
+        place = np.flatnonzero(used & (pairs[number] == 1))
         place = place[~self._both[whole[place]]]
         piece = whole[place]
         self._left[piece], self._right[piece] = left[place], right[place]
@@ -201,13 +206,6 @@ class _Made:
         left, right = np.where(by_left, self._right[left], left), np.where(by_left, right, self._left[right])
         crossed = self._vocabulary.pair_keys(left, right, self._powers) < limit
         return index[crossed], index[~crossed], left[~crossed], right[~crossed]
-
-
-def _alone(ascending: Numbers) -> NDArray[np.bool_]:
-    """Return where numbers that ascend are unlike their neighbours."""
-    unlike = np.diff(ascending, prepend=-1, append=-1) != 0
-    alone: NDArray[np.bool_] = unlike[1:] & unlike[:-1]
-    return alone
 
 
 @dataclass(frozen=True, slots=True)
