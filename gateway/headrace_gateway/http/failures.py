@@ -92,7 +92,10 @@ def failure_of(error: HeadraceError, names: Mapping[str, str]) -> Failure:
         retry_after = RETRY_SECONDS
     found = Failure(code, error.message, error.reason.lower(), retry_after=retry_after)
     violations = error.details.get("field_violations", ())
-    return _with_field(found, violations[0]["field"], names) if violations else found
+    if not violations:
+        return found
+    field, message = named(violations[0]["field"], found.message, names)
+    return replace(found, message=message, field=field)
 
 
 def refusal_of(error: status.CallError) -> Failure:
@@ -101,10 +104,15 @@ def refusal_of(error: status.CallError) -> Failure:
     return Failure(code, str(error), error.reason.lower(), retry_after=RETRY_SECONDS if code in _PASSING else None)
 
 
-def _with_field(found: Failure, path: str, names: Mapping[str, str]) -> Failure:
-    """Name the field as the caller does, also at the beginning of the message."""
+def named(path: str, message: str, names: Mapping[str, str]) -> tuple[str, str]:
+    """Return a field as the API names it, and a message about it with that name at its beginning.
+
+    Args:
+        path: path of the field in the wire contract.
+        message: a sentence about it.
+        names: as of `failure_of`.
+    """
     own = re.sub(r"^(config|chat)\.", "", path)
     stem, rest = re.fullmatch(r"(\w*)(.*)", own, re.DOTALL).groups()  # type: ignore[union-attr]  # It fits all.
     name = names.get(stem, stem) + rest
-    message = re.sub(rf"^({re.escape(path)}|{re.escape(own)}|ids)(?!\w)", lambda _: name, found.message)
-    return replace(found, message=message, field=name)
+    return name, re.sub(rf"^({re.escape(path)}|{re.escape(own)}|ids)(?!\w)", lambda _: name, message)

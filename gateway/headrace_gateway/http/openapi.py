@@ -10,6 +10,7 @@ import msgspec
 from google.protobuf.descriptor import MethodDescriptor
 
 from headrace_gateway import __version__
+from headrace_gateway.http.accepted import WARNINGS
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.rpc.calls import RpcErrorAnswer, path_of, unary_methods
 from headrace_gateway.http.rpc.schemas import schemas_of
@@ -87,7 +88,8 @@ def _operation(one: Operation, schemas: dict[Any, Any]) -> dict[str, Any]:
     content = {"text/plain": {"schema": {"type": "string"}}} if one.answer is None else _json(schemas[one.answer])
     if one.event is not None:
         content["text/event-stream"] = {"x-event": schemas[one.event]}
-    responses: dict[str, Any] = {"200": {"description": "The answer.", "content": content}}
+    answer = {"description": "The answer.", "content": content}
+    responses: dict[str, Any] = {"200": answer if one.event is None else answer | {"headers": {WARNINGS: _warnings()}}}
     if one.error is not None:
         responses["default"] = {"description": "The request failed.", "content": _json(schemas[one.error])}
     found: dict[str, Any] = {"summary": one.summary, "responses": responses}
@@ -97,6 +99,13 @@ def _operation(one: Operation, schemas: dict[Any, Any]) -> dict[str, Any]:
         name = one.path.partition("{")[2].partition("}")[0]
         found["parameters"] = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}}]
     return found
+
+
+def _warnings() -> dict[str, Any]:
+    text = {"type": "string"}
+    entry = {"type": "object", "properties": {"field": text, "message": text}, "required": ["message"]}
+    description = "What was accepted and looks like a mistake, such as a field that has no effect."
+    return {"description": description, "content": _json({"type": "array", "items": entry})}
 
 
 def _method(method: MethodDescriptor, error: Any) -> dict[str, Any]:

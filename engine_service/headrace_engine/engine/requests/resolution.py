@@ -181,7 +181,8 @@ async def _beside_calls(
     await prepared.formats.check(requested, party)
     if answer.format is not None and answer.format.or_json:
         return ()
-    return (ConfigWarning("config.response_format", "has no effect: by its tool_choice the answer is calls alone"),)
+    text = "response_format has no effect: by its tool_choice the answer is calls alone"
+    return (ConfigWarning("config.response_format", text),)
 
 
 def _limits(effective: EffectiveConfig, prompt_length: int) -> Limits:

@@ -11,6 +11,7 @@ from headrace.types import FinishReason, GeneratedElements
 from headrace_proto.pure.answers.json_text import object_in
 from headrace_proto.pure.answers.pieces import Thought
 
+from headrace_gateway.http.accepted import headers_of
 from headrace_gateway.http.answers.parting import CallPart, Part, Parting
 from headrace_gateway.http.anthropic.events import (
     BlockDelta,
@@ -82,7 +83,7 @@ class _Answering:
 
     def __init__(self, exchange: Exchange, request: MessageRequest, queue: AsyncResultQueue) -> None:
         self._exchange, self._request, self._queue = exchange, request, queue
-        self._headers = {"request-id": queue.request_id}
+        self._headers = headers_of([(queue.request, NAMES)], "request-id")
         self._parting = Parting(queue.request, request.wanted_tools(), request.thinks, "toolu_")
         self._index = -1  # Of the block in progress.
         self._block: Part | None = None  # One like it.

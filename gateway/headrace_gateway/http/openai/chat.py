@@ -11,6 +11,7 @@ from headrace import AsyncResultQueue
 from headrace.types import GeneratedElements
 from headrace_proto.pure.answers.pieces import Thought
 
+from headrace_gateway.http.accepted import headers_of
 from headrace_gateway.http.answers.parting import CallPart, Part, Parting
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.generation import Generations, Text
@@ -112,7 +113,7 @@ class _Answering:
         self._parting(0)  # It refuses tools that it cannot part.
         self._id = f"chatcmpl-{queue.request_id}"
         self._created = int(time.time())
-        self._headers = {"x-request-id": queue.request_id}
+        self._headers = headers_of([(queue.request, request.names())])
         self._usage = None if request.wants_usage else msgspec.UNSET
 
     async def whole(self) -> None:

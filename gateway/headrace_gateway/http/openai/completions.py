@@ -12,6 +12,7 @@ from headrace.types import GeneratedElements
 
 from headrace_gateway.access import callers
 from headrace_gateway.access.access import Access
+from headrace_gateway.http.accepted import headers_of
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import invalid
 from headrace_gateway.http.generation import Generations, Text
@@ -183,7 +184,7 @@ class _Completing:
         self._echoes = [echo for first, echo in zip(firsts, echoes, strict=True) for _ in first.choices]
         self._id = f"cmpl-{firsts[0].request_id}"
         self._created = int(time.time())
-        self._headers = {"x-request-id": firsts[0].request_id}
+        self._headers = headers_of((first.request, request.names(index)) for index, first in enumerate(firsts))
         self._usage = None if request.wants_usage else msgspec.UNSET
 
     async def whole(self) -> None:

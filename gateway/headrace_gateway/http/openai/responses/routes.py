@@ -13,6 +13,7 @@ from headrace.errors import HeadraceError
 from headrace.fields import Lease
 from headrace.types import RequestInfo
 
+from headrace_gateway.http.accepted import headers_of
 from headrace_gateway.http.answers.tools import Tools
 from headrace_gateway.http.bodies import struct_of, without_effect
 from headrace_gateway.http.exchange import Exchange, Passing
@@ -126,7 +127,7 @@ class Responses:
             self._store.drop(followed.response.id)
             raise
         if request.background and not request.stream:
-            await exchange.answer(followed.response)
+            await exchange.answer(followed.response, headers=headers_of([(queue.request, NAMES)]))
             return
         try:
             await _answer(exchange, request.stream, followed)
@@ -185,7 +186,7 @@ async def _answer(exchange: Exchange, stream: bool, source: Source) -> None:
     if stream:
         await _stream(exchange, source)
     else:
-        await exchange.answer(await _whole(source), headers={"x-request-id": source.accepted.request_id})
+        await exchange.answer(await _whole(source), headers=headers_of([(source.accepted, NAMES)]))
 
 
 async def _whole(source: Source) -> Response:
@@ -203,7 +204,7 @@ async def _stream(exchange: Exchange, source: Source, after: int = -1) -> None:
     def of_piece(piece: str) -> bytes:
         return encoded(outline.feed(parting.feed(piece)))
 
-    await exchange.begin_events({"x-request-id": source.accepted.request_id})
+    await exchange.begin_events(headers_of([(source.accepted, NAMES)]))
     begun = (Whole("response.created", 0, source.response), Whole("response.in_progress", OPENED, source.response))
     await exchange.send(encoded(begun))
     await exchange.relay(await source.reading(), of_piece)
