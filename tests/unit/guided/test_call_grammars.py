@@ -42,6 +42,8 @@ TOOLS: list[Any] = [
     {"type": "function", "function": {"name": "weather", "parameters": SCHEMA}},
     {"type": "function", "function": {"name": "time", "parameters": EMPTY}},
 ]
+DSML = "\uff5cDSML\uff5c"
+INVOKED = f'<{DSML}invoke name="time">\n</{DSML}invoke>'
 
 
 class Letters:
@@ -256,3 +258,44 @@ def test_marks_that_are_special_tokens_are_only_those() -> None:
     assert letters.specials["<tool_call>"] in ids_of(following)
     following.take([letters.specials["<tool_call>"]])
     assert not ids_of(following) & letters.special_ids
+
+
+@pytest.mark.parametrize(
+    ("calls", "text"),
+    [
+        ("pythonic", "<|python_start|>[time()]<|python_end|>"),
+        ("pythonic", "<|python_start|>[time()]"),
+        ("pythonic", "<|python_tag|>[time()]"),
+        ("pythonic", "[time()]"),
+        ("llama3_json", '<|python_tag|>{"name": "time", "parameters": {}}'),
+        ("deepseek_dsml", f"<{DSML}function_calls>\n{INVOKED}\n</{DSML}function_calls>"),
+        ("deepseek_dsml", f"<{DSML}tool_calls>\n{INVOKED}\n</{DSML}tool_calls>"),
+    ],
+)
+def test_every_way_of_marking_calls_may_be_written(calls: str, text: str) -> None:
+    letters = Letters([*CALLS[calls].all_marks])
+    for parallel in (False, True):
+        for what in (wanted(calls, required=True, parallel=parallel), wanted(calls, parallel=parallel)):
+            assert accepts(letters, what, text)
+    for size in (0, 1, 3):
+        assert parted(calls, text, tools=TOOLS, size=size) == [("time", "{}")]
+        call, after = parted(calls, f"{text} so", tools=TOOLS, size=size)
+        assert (call, after.strip()) == (("time", "{}"), "so")
+
+
+@pytest.mark.parametrize(
+    ("calls", "text"),
+    [
+        ("kimi_k2", "Well.<|tool_calls_section_begin|>CALL<|tool_calls_section_end|>"),
+        ("command_r7b", "<|START_RESPONSE|>Well.<|END_RESPONSE|>CALL"),
+    ],
+)
+def test_marks_around_free_text_may_be_special_tokens(calls: str, text: str) -> None:
+    call = {
+        "kimi_k2": "<|tool_call_begin|>functions.time:0<|tool_call_argument_begin|>{}<|tool_call_end|>",
+        "command_r7b": '<|START_ACTION|>[{"tool_name": "time", "parameters": {}}]<|END_ACTION|>',
+    }[calls]
+    text = text.replace("CALL", call)
+    for parallel in (False, True):
+        assert accepts(Letters([*CALLS[calls].all_marks]), wanted(calls, parallel=parallel), text)
+    assert parted(calls, text, tools=TOOLS) == ["Well.", ("time", "{}")]

@@ -69,16 +69,32 @@ def _required(rules: Rules, form: CallFormat, layout: Layout, functions: list[Fu
 
 def _calls(rules: Rules, form: CallFormat, layout: Layout, functions: list[Function], wanted: WantedCalls) -> str:
     calls = calls_after_mark(rules, layout, functions, several=wanted.parallel)
-    call = f"{rules.literal(layout.open)} {calls}" if layout.open else calls
+    if not layout.open:
+        return _marked(rules, form, calls)
+    call = _several(rules, f"{rules.literal(layout.open)} {calls}", wanted)
+    # Some models write all calls in one section, others each in one of its own.
+    sections = [f"{rules.literal(begin)} {_section(rules, call, end)}" for begin, end in form.sections]
+    return _several(rules, rules.rule(" | ".join(sections)), wanted) if sections else call
+
+
+def _several(rules: Rules, call: str, wanted: WantedCalls) -> str:
+    return f"{call} ({rules.pattern(_BETWEEN)} {call})*" if wanted.parallel else call
+
+
+def _section(rules: Rules, calls: str, end: str) -> str:
+    """Return what follows the mark of a section."""
     between = rules.pattern(_BETWEEN)
-    if wanted.parallel and layout.open:
-        call = f"{call} ({between} {call})*"
-    if form.sections:  # Some models write all calls in one section, others each in one of its own.
-        begin, end = form.sections[0]
-        call = f"{rules.literal(begin)} {between} {call} {between} {rules.literal(end)}"
-        if wanted.parallel:
-            call = f"{call} ({between} {call})*"
-    return call
+    return f"{between} {calls} {between} {rules.literal(end)}"
+
+
+def _marked(rules: Rules, form: CallFormat, calls: str) -> str:
+    """Return calls that are the whole text, also between those marks that are special tokens of the model."""
+    marked = [
+        f"{rules.literal(begin)} {calls} ({rules.literal(end)})?" if end else f"{rules.literal(begin)} {calls}"
+        for begin, end in form.around
+        if rules.is_special(begin)
+    ]
+    return rules.rule(" | ".join([calls, *marked]))
 
 
 def _optional(rules: Rules, form: CallFormat, layout: Layout, functions: list[Function], wanted: WantedCalls) -> str:
@@ -86,9 +102,17 @@ def _optional(rules: Rules, form: CallFormat, layout: Layout, functions: list[Fu
     if not layout.open:
         begin = r"\[" if isinstance(layout, LiteralCalls) else r"\{"
         other = rules.pattern(rf"([^\s{begin}](.|\n)*)?")
-        return f"({calls} | {other})"
-    called = f"{rules.upto(layout.open)} {calls}"
-    return f"({called})* {rules.free()}" if wanted.parallel else f"({called} | {rules.free()})"
+        return f"({_marked(rules, form, calls)} | {other})"
+    call = _several(rules, f"{rules.literal(layout.open)} {calls}", wanted)
+    # Free text has no special tokens, which marks around calls and text may be.
+    sections = [
+        f"{rules.upto(begin)} {_section(rules, call, end)}" for begin, end in form.sections if rules.is_special(begin)
+    ]
+    called = " | ".join([f"{rules.upto(layout.open)} {calls}", *sections])
+    dropped = [rules.upto(mark) for mark in form.dropped if rules.is_special(mark)]
+    if wanted.parallel:
+        return f"({' | '.join([called, *dropped])})* {rules.free()}"
+    return f"{'(' + ' | '.join(dropped) + ')* ' if dropped else ''}({called} | {rules.free()})"
 
 
 def _or_json(rules: Rules, form: CallFormat, layout: Layout, functions: list[Function], wanted: WantedCalls) -> str:

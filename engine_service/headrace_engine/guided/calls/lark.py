@@ -152,6 +152,10 @@ class Rules:
         read = json.loads(text)
         return self.rule("%json " + json.dumps({**read, "x-guidance": JSON_OPTIONS}))
 
+    def is_special(self, mark: str) -> bool:
+        """True if a mark begins with a special token, and so cannot stand in free text."""
+        return self.parts(mark)[0][1] is not None
+
     def parts(self, text: str) -> list[Part]:
         """Return the parts of a text."""
         found: list[Part] = []

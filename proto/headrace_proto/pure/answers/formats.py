@@ -36,7 +36,7 @@ class CallFormat:
         layout: how one is written; None: `run` reads all of it.
         sections: marks before and after all calls.
         dropped: marks around text, left out.
-        before: for calls that are the whole text, marks that may stand before them.
+        around: for calls that are the whole text, marks that may stand before and after them; "": none after them.
         run: reads answers that have no layout.
         run_or_json: reads those of them that are calls or JSON; None: nothing holds answers to that.
         marks: marks of answers that have no layout.
@@ -45,7 +45,7 @@ class CallFormat:
     layout: Layout | None = None
     sections: tuple[tuple[str, str], ...] = ()
     dropped: tuple[str, ...] = ()
-    before: tuple[str, ...] = ()
+    around: tuple[tuple[str, str], ...] = ()
     run: Run | None = None
     run_or_json: Run | None = None
     marks: tuple[str, ...] = ()
@@ -54,7 +54,8 @@ class CallFormat:
     def all_marks(self) -> tuple[str, ...]:
         """All marks: where they are special tokens, text that is to be parted must have them."""
         own = self.marks if self.layout is None else self.layout.marks
-        return (*own, *self.before, *self.dropped, *(mark for section in self.sections for mark in section))
+        pairs = (*self.around, *self.sections)
+        return (*own, *self.dropped, *(mark for pair in pairs for mark in pair if mark))
 
     def reads(self, tools: Sequence[Any], *, or_json: bool) -> Run:
         """Return what reads an answer.
@@ -68,7 +69,7 @@ class CallFormat:
         layout = self.layout
         call = partial(layout.read, types=types_of(tools)) if isinstance(layout, ParameterCalls) else layout.read
         if not layout.open:
-            return whole_text("[" if isinstance(layout, LiteralCalls) else "{", self.before, call)
+            return whole_text("[" if isinstance(layout, LiteralCalls) else "{", self.around, call)
         close = "" if isinstance(layout, ParameterCalls) else layout.close
         among = among_text(layout.open, close, self.sections, self.dropped, call)
         return calls_or_text((layout.open, *(begin for begin, _ in self.sections)), among) if or_json else among
@@ -86,6 +87,7 @@ def _functions(begin: str, close: str, *, line_breaks: bool) -> CallFormat:
 
 
 _DEEPSEEK = (("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"),)
+_PYTHON = ("<|python_tag|>", "")
 _DSML = ParameterCalls(
     '<｜DSML｜invoke name="',
     '">',
@@ -126,7 +128,9 @@ CALLS: dict[str, CallFormat] = {
         LiteralCalls("<start_function_call>call:", "<end_function_call>", "{}", ":", "<escape>")
     ),
     "lfm2": CallFormat(LiteralCalls("<|tool_call_start|>", "<|tool_call_end|>", "()", "=", listed=True)),
-    "pythonic": CallFormat(LiteralCalls("", "", "()", "=", listed=True), before=("<|python_start|>", "<|python_tag|>")),
+    "pythonic": CallFormat(
+        LiteralCalls("", "", "()", "=", listed=True), around=(("<|python_start|>", "<|python_end|>"), _PYTHON)
+    ),
     "functionary_v31": CallFormat(NamedCalls("<function=", ">", "</function>")),
     "functionary_v32": CallFormat(run=functionary.read),
     "apertus": _listed("<|tools_prefix|>", "<|tools_suffix|>", name=""),
@@ -150,7 +154,7 @@ CALLS: dict[str, CallFormat] = {
             JsonCalls("[TOOL_CALLS]", "", listed=True), NamedCalls("[TOOL_CALLS]", "[ARGS]", "", id_mark="[CALL_ID]")
         )
     ),
-    "llama3_json": CallFormat(JsonCalls("", "", arguments="parameters"), before=("<|python_tag|>",)),
+    "llama3_json": CallFormat(JsonCalls("", "", arguments="parameters"), around=(_PYTHON,)),
 }
 """Formats of calls by name."""
 

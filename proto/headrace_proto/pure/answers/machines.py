@@ -171,23 +171,28 @@ def calls_or_text(begins: Sequence[str], calls: Run) -> Run:
     return run
 
 
-def whole_text(begin: str, marks: Sequence[str], call: Call) -> Run:
+def whole_text(begin: str, around: Sequence[tuple[str, str]], call: Call) -> Run:
     """Return what reads calls that begin with the text, or else all of it as text.
 
     Args:
         begin: the first character of calls.
-        marks: what may stand before that.
+        around: marks that may stand before and after them; "": none after them.
         call: reads them.
     """
+    opens, closes = [one for one, _ in around], [one for _, one in around if one]
 
     def run(reader: Reader) -> Steps[None]:
         reader.keep()
         yield from reader.space()
-        yield from reader.sees_one(marks)
-        if (yield from reader.peek()) == begin:
-            yield from call(reader)
+        if (yield from reader.sees_one(opens)) >= 0:
+            yield from reader.space()
+        called = (yield from reader.peek()) == begin and (yield from call(reader))
         if left := reader.kept():
             yield left
+        elif called:
+            blank = yield from reader.space()
+            if (yield from reader.sees_one(closes)) < 0:
+                yield blank
         yield from reader.rest(as_text)
 
     return run
