@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace_proto.pure.limits import MAX_PARTS_BYTES
@@ -87,13 +87,22 @@ def advice(requested: ResponseFormat) -> str:
 
 
 def _check_size(requested: ResponseFormat) -> None:
-    texts = requested.choices or (requested.text,)
+    if requested.kind is ResponseFormatKind.CALLS:
+        wanted = WantedCalls.of(requested)
+        schema = wanted.schema or ""
+        _check_bytes((schema,), MAX_BYTES)
+        _check_bytes((schema, *wanted.tools, *wanted.names, *wanted.strict), MAX_PARTS_BYTES)
+    elif requested.kind is ResponseFormatKind.STRUCTURAL_TAG:
+        _check_bytes((requested.text,), MAX_PARTS_BYTES)
+    else:
+        _check_bytes(requested.choices or (requested.text,), MAX_BYTES)
+
+
+def _check_bytes(texts: Sequence[str], most: int) -> None:
     try:
         size = sum(len(text.encode()) for text in texts)
     except UnicodeEncodeError as error:
         raise refused(f"is not valid text: it contains the lone surrogate {error.object[error.start]!r}") from None
-    parts = requested.kind in (ResponseFormatKind.CALLS, ResponseFormatKind.STRUCTURAL_TAG)
-    most = MAX_PARTS_BYTES if parts else MAX_BYTES
     if size > most:
         raise refused(f"has {size} bytes; allowed: at most {most}")
 

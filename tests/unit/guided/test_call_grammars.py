@@ -16,6 +16,7 @@ from headrace_engine.guided.check import check
 from headrace_engine.guided.guide import Guide
 from headrace_engine.guided.vocabulary import Vocabulary
 from headrace_proto.pure.answers.formats import CALLS
+from headrace_proto.pure.limits import MAX_PARTS_BYTES
 from support.models.guided_walks import ids_of
 from support.parted import parted
 
@@ -299,3 +300,13 @@ def test_marks_around_free_text_may_be_special_tokens(calls: str, text: str) -> 
     for parallel in (False, True):
         assert accepts(Letters([*CALLS[calls].all_marks]), wanted(calls, parallel=parallel), text)
     assert parted(calls, text, tools=TOOLS) == ["Well.", ("time", "{}")]
+
+
+def test_the_size_of_tools_is_that_of_their_text() -> None:
+    def tool(size: int) -> str:
+        head, end = '{"function": {"name": "time"}, "notes": [""', "]}"
+        return head + ',""' * ((size - len(head) - len(end)) // 3) + end
+
+    guide(Letters([]), WantedCalls("hermes", "", opened=False, tools=(tool(MAX_PARTS_BYTES),), required=True))
+    with pytest.raises(InvalidArgument, match=f"allowed: at most {MAX_PARTS_BYTES}"):
+        guide(Letters([]), WantedCalls("hermes", "", opened=False, tools=(tool(MAX_PARTS_BYTES + 4),), required=True))

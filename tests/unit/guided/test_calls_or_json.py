@@ -11,6 +11,7 @@ import pytest
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.guided.calls.wanted import WantedCalls
 from headrace_engine.guided.check import check
+from headrace_engine.guided.grammar import MAX_BYTES
 from headrace_engine.guided.vocabulary import Vocabulary
 from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 from headrace_proto.pure.answers.formats import CALLS
@@ -167,6 +168,9 @@ def test_a_schema_beside_calls_is_checked(calls: str) -> None:
         ('{"type": "no"}', "cannot be compiled"),
         ("false", "allows nothing"),
         ('{"a": 1}', "wrapper"),
+        ("", "json_schema"),
+        ('{"type": "object", "type": "string"}', "twice"),
+        (json.dumps({"enum": ["x" * MAX_BYTES]}), f"allowed: at most {MAX_BYTES}"),
     ):
         with pytest.raises(InvalidArgument, match=words):
             guide(Letters([]), WantedCalls(calls, "", opened=False, tools=(tool,), schema=schema))

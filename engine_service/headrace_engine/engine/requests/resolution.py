@@ -161,26 +161,23 @@ async def _guided(
     wanted = prompt.answer.wanted
     if wanted is None:
         return await prepared.formats.check(requested, party)
-    unreached = await _beside_calls(prepared, prompt.answer, requested, party)
+    if requested is not None and requested.schema is None:
+        text = f"is enforced by a grammar of its own, which excludes response_format {requested.kind}"
+        raise InvalidArgument.field("chat.tool_choice", f"{text}: leave one of them out")
+    within = prompt.answer.format is not None and prompt.answer.format.or_json
+    unreached = () if requested is None or within else await _unreached(prepared, requested, party)
     try:
         verdict, warnings = await prepared.formats.check(wanted, party)
     except InvalidArgument as error:
+        if within:
+            await prepared.formats.check(requested, party)  # What is wrong with it by itself is told as such.
         raise of_tools(error, beside=requested is not None) from None
     return verdict, (*warnings, *unreached)
 
 
-async def _beside_calls(
-    prepared: Prepared, answer: ChatAnswer, requested: ResponseFormat | None, party: str
-) -> tuple[ConfigWarning, ...]:
-    """Check a format by itself, so that what is wrong with it is told as such. Return a warning if it has no effect."""
-    if requested is None:
-        return ()
-    if requested.schema is None:
-        text = f"is enforced by a grammar of its own, which excludes response_format {requested.kind}"
-        raise InvalidArgument.field("chat.tool_choice", f"{text}: leave one of them out")
+async def _unreached(prepared: Prepared, requested: ResponseFormat, party: str) -> tuple[ConfigWarning, ...]:
+    """Check a format that has no effect beside calls, and return a warning of that."""
     await prepared.formats.check(requested, party)
-    if answer.format is not None and answer.format.or_json:
-        return ()
     text = "response_format has no effect: by its tool_choice the answer is calls alone"
     return (ConfigWarning("config.response_format", text),)
 

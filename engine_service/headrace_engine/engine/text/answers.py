@@ -92,7 +92,7 @@ def _enforced(chat: Chat, form: AnswerFormat) -> ResponseFormat | None:
     return _wanted(chat, form, choice)
 
 
-def _wanted(chat: Chat, form: AnswerFormat, choice: ToolChoice, schema: str = "") -> ResponseFormat:
+def _wanted(chat: Chat, form: AnswerFormat, choice: ToolChoice, schema: str | None = None) -> ResponseFormat:
     wanted = WantedCalls(
         calls=form.calls,
         thoughts=form.thoughts,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 from headrace_proto.pure.answers.formats import CALLS, THOUGHTS, CallFormat, Layout
@@ -35,8 +34,10 @@ def grammar_of_calls(wanted: WantedCalls, specials: Mapping[str, int]) -> tuple[
         check_name(wanted.calls, one)
     if form.layout is None:
         start = _harmony(rules, wanted, functions)
-    elif wanted.schema:
-        start = _or_json(rules, form, form.layout, functions, wanted)
+    elif wanted.schema is not None:
+        calls = _calls(rules, form, form.layout, functions, wanted)
+        # Both may come after white space, which so decides for neither.
+        start = f"{rules.pattern(_BETWEEN)} ({calls} | {rules.schema(wanted.schema)})"
     else:
         answer = _required if wanted.required else _optional
         start = f"{_thought(rules, wanted)} {answer(rules, form, form.layout, functions, wanted)}"
@@ -46,11 +47,11 @@ def grammar_of_calls(wanted: WantedCalls, specials: Mapping[str, int]) -> tuple[
 def _check(form: CallFormat, wanted: WantedCalls) -> None:
     if form.layout is None and wanted.calls != "harmony":
         why = "have no grammar"
-    elif wanted.schema and isinstance(form.layout, JsonCalls) and not form.layout.open:
+    elif wanted.schema is not None and isinstance(form.layout, JsonCalls) and not form.layout.open:
         why = "begin as JSON does, and could not be told from it"
     else:
         return
-    beside = " beside response_format" if wanted.schema else ""
+    beside = " beside response_format" if wanted.schema is not None else ""
     raise refused(f"cannot be enforced{beside}: calls in the format {wanted.calls} {why}")
 
 
@@ -115,12 +116,6 @@ def _optional(rules: Rules, form: CallFormat, layout: Layout, functions: list[Fu
     return f"{'(' + ' | '.join(dropped) + ')* ' if dropped else ''}({called} | {rules.free()})"
 
 
-def _or_json(rules: Rules, form: CallFormat, layout: Layout, functions: list[Function], wanted: WantedCalls) -> str:
-    """Both may come after white space, which so decides for neither."""
-    calls = _calls(rules, form, layout, functions, wanted)
-    return f"{rules.pattern(_BETWEEN)} ({calls} | {rules.json(json.loads(wanted.schema))})"
-
-
 def _harmony(rules: Rules, wanted: WantedCalls, functions: list[Function]) -> str:
     begin = "<|channel|>analysis<|message|>"
     message = f"{rules.literal(begin)} {rules.upto('<|end|>')} {rules.literal('<|start|>assistant')}"
@@ -130,8 +125,8 @@ def _harmony(rules: Rules, wanted: WantedCalls, functions: list[Function]) -> st
         for one in functions
     ]
     call = " | ".join(calls)
-    if wanted.schema:
-        return f"{call} | {rules.literal(FINAL)} {rules.json(json.loads(wanted.schema))}"
+    if wanted.schema is not None:
+        return f"{call} | {rules.literal(FINAL)} {rules.schema(wanted.schema)}"
     if wanted.required:
         return f"({message})* ({call})"
     said = f"{rules.literal('<|channel|>commentary<|message|>')} {rules.upto('<|end|>')}"

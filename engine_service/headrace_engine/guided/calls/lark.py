@@ -142,15 +142,18 @@ class Rules:
         return " ".join([begin, *map(_written, rest)])
 
     def json(self, schema: Any) -> str:
+        """Return JSON that satisfies a schema. Raises InvalidArgument as `schema`."""
+        return self.schema(json.dumps(schema))
+
+    def schema(self, text: str) -> str:
         """Return JSON that satisfies a schema.
 
         Raises:
             InvalidArgument: BAD_RESPONSE_FORMAT: it is no schema, or cannot be satisfied.
         """
-        text, warnings = read_schema(self._measured(json.dumps(schema)))
+        read, warnings = read_schema(self._measured(text))
         self.warn(warnings)
-        read = json.loads(text)
-        return self.rule("%json " + json.dumps({**read, "x-guidance": JSON_OPTIONS}))
+        return self.rule("%json " + json.dumps({**json.loads(read), "x-guidance": JSON_OPTIONS}))
 
     def is_special(self, mark: str) -> bool:
         """True if a mark begins with a special token, and so cannot stand in free text."""

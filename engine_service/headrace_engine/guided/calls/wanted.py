@@ -23,7 +23,7 @@ class WantedCalls:
         tools: the tools, each as JSON text.
         required: there must be a call, and no text but a thought.
         schema: without a call, the answer is JSON that satisfies this, and calls have no text and no thought beside
-            them; "": text is free.
+            them; None: text is free.
         parallel: there may be several.
         names: the functions that may be called; empty: all.
         strict: functions whose arguments must satisfy their parameters.
@@ -37,7 +37,7 @@ class WantedCalls:
     parallel: bool = True
     names: tuple[str, ...] = ()
     strict: tuple[str, ...] = ()
-    schema: str = ""
+    schema: str | None = None
 
     def format(self) -> ResponseFormat:
         """Return it as a response format."""
