@@ -48,7 +48,8 @@ class ClientSession:
         self._pace = pace
         self._paid = 0
         self._taken = asyncio.Event()
-        self._over = self._ending = False
+        self._over = False
+        self._leaving: asyncio.TimerHandle | None = None
 
     @property
     def held_bytes(self) -> int:
@@ -83,6 +84,8 @@ class ClientSession:
                 await _cancel(reading, writing)
                 await self._detach_all()
             finally:
+                if self._leaving is not None:
+                    self._leaving.cancel()
                 self._end()
                 closed()
         for task in (reading, writing):
@@ -137,14 +140,13 @@ class ClientSession:
             while (message := self.channels.outbox.take()) is not None:
                 await context.write(message)
                 self._taken.set()
-            if self._over and self._ending:
+            if self._over and self._leaving is not None:
                 raise status.draining()
             if self._over:
                 return
-            if self._calls.draining and not self._ending and self.channels.done:
-                self._ending = True
+            if self._calls.draining and self._leaving is None and self.channels.done:
                 self.channels.outbox.put_closing()
-                asyncio.get_running_loop().call_later(self._limits.leave_seconds, self._end)
+                self._leaving = asyncio.get_running_loop().call_later(self._limits.leave_seconds, self._end)
                 continue
             self.more.clear()
             await self.more.wait()

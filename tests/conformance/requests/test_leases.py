@@ -67,12 +67,13 @@ def test_a_request_tells_when_its_lease_runs_out(wire: Wire) -> None:
 
 def test_an_unread_queue_of_a_living_client_is_not_taken_away(client: Client) -> None:
     """The client is there from the start, read or not."""
-    _, queue = client.start_request(LONG_MODEL, ids=[1, 2], max_new_tokens=3000, lease={"running": 1}, **LONG)
+    pauses = {"logits_processors": [{"name": "pause", "arguments": [0.006]}]}
+    _, queue = client.start_request(MODEL, ids=[1, 2], max_new_tokens=200, lease={"running": 1}, **pauses, **LONG)
     wait_until(lambda: not client.list_requests(running_only=True), "the request does not end")
-    wait_until(lambda: queue.GeneratedLength() == 3000, "its last tokens do not arrive")
+    wait_until(lambda: queue.GeneratedLength() == 200, "its last tokens do not arrive")
     elements = queue.Get()
     assert elements is not None
-    assert len(elements.ids_from_generate) == 3000
+    assert len(elements.ids_from_generate) == 200
     assert queue.finish_reason is FinishReason.MAX_LENGTH
     stat = queue.RequestStatInfo()
     assert (stat["finished_time"] or 0) - (stat["arrival_time"] or 0) > 1000, "the lease would not have run out"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from headrace import Client, InternalServerError, InvalidRequestError, RequestReleasedError, ResultQueue
 from headrace.types import FinishReason, GeneratedElements, GenerateStatus
 from support.clocks.waiting import LIMIT
 from support.contract.answers import ended, fill_batch, start
-from support.contract.places import BROKEN_MODEL, LONG_MODEL, Place
+from support.contract.places import BROKEN_MODEL, LONG_LENGTH, Place
+from support.models.tiny_models import make_tiny_mistral
 
 
 def _get_until_none(queue: ResultQueue) -> list[GeneratedElements]:
@@ -191,11 +193,18 @@ def test_a_position_that_no_reader_can_be_at_is_out_of_range(client: Client) -> 
     assert refusal.value.reason == "POSITION_OUT_OF_RANGE"
 
 
-def test_one_get_returns_an_answer_of_ten_thousand_tokens(client: Client) -> None:
-    handle, queue = client.start_request(LONG_MODEL, ids=[1, 2, 3], max_new_tokens=10_000, seed=1, ignore_eos=True)
+def test_one_get_returns_an_answer_of_ten_thousand_tokens(place: Place, client: Client, tmp_path: Path) -> None:
+    """From a model that is small, so that they cost little."""
+    path = make_tiny_mistral(tmp_path, num_hidden_layers=1, sliding_window=64, max_position_embeddings=LONG_LENGTH)
+    client.install_model("quick", path=str(path), max_length=LONG_LENGTH, num_blocks=700, **place.settings)
+    client.start_model("quick")
+    handle, queue = client.start_request("quick", ids=[1, 2, 3], max_new_tokens=10_000, seed=1, ignore_eos=True)
     client.sync_request(handle)
     elements = queue.Get()
     assert elements is not None
     assert len(elements.ids_from_generate) == 10_000
     assert queue.GetNoWait() is None
     assert queue.GenerateStatus() is GenerateStatus.GenerateFinished
+    client.release_request(handle)
+    client.stop_model("quick")
+    client.release_model("quick")

@@ -15,6 +15,7 @@ PROCESSORS = {
         "    if len(ids) >= arguments[0]:\n"
         "        raise LookupError('no such word')\n"
     ),
+    "pause": "import time\n\ndef process(logits, ids, arguments):\n    time.sleep(float(arguments[0]))\n",
     "end": "def process(logits, ids, arguments):\n    logits[:] = float('-inf')\n",
 }
 
