@@ -9,6 +9,7 @@ from typing import Any
 import anthropic
 import pytest
 from support.clocks.waiting import LIMIT
+from support.contract.draws import until_both
 from support.servers.http_servers import HttpGateway
 
 USER: Any = {"role": "user", "content": "How is the weather?"}
@@ -60,9 +61,7 @@ def test_an_answer_is_a_use_or_json(messages: anthropic.resources.Messages, aske
     asked |= {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}, "tools": TOOLS[:1]}
     asked["output_config"] = {"format": {"type": "json_schema", "schema": RAIN}}
     seen = set()
-    for seed in range(200):
-        if seed >= 8 and len(seen) == 2:
-            break
+    for seed in until_both(seen):
         (block,) = messages.create(**(asked | {"extra_body": {"seed": seed, "temperature": 1}})).content
         seen.add(block.type)
         if block.type == "tool_use":

@@ -12,6 +12,7 @@ import jsonschema
 import openai
 import pytest
 from headrace import Client
+from support.contract.draws import until_both
 from support.servers.processes import Server
 
 TEMPLATE = Path(__file__).parents[2] / "templates" / "Qwen-Qwen2.5-7B-Instruct.jinja"
@@ -231,9 +232,7 @@ def test_an_answer_is_valid_calls_or_valid_json(client: openai.OpenAI, caller: s
     asked: Any = {"model": caller, "messages": [USER], "tools": STRICT, **OR_JSON}
     asked |= {"temperature": 2, "max_tokens": 2000}
     seen: set[str] = set()
-    for seed in range(200):
-        if seed >= 8 and len(seen) == 2:
-            break
+    for seed in until_both(seen):
         (answer,) = client.chat.completions.create(**asked, seed=seed).choices
         calls: Any = answer.message.tool_calls or []
         with client.chat.completions.create(**asked, seed=seed, stream=True) as stream:

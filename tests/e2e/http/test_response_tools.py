@@ -7,6 +7,7 @@ from typing import Any
 
 import openai
 import pytest
+from support.contract.draws import until_both
 
 PLACE: Any = {
     "type": "object",
@@ -65,9 +66,7 @@ def test_a_response_is_calls_or_json(client: openai.OpenAI, asked: dict[str, Any
     asked |= {"tool_choice": "auto", "tools": TOOLS[:1], "temperature": 2}
     asked["text"] = {"format": {"type": "json_schema", "name": "rain", "schema": RAIN, "strict": True}}
     seen = set()
-    for seed in range(200):
-        if seed >= 8 and len(seen) == 2:
-            break
+    for seed in until_both(seen):
         response = client.responses.create(**(asked | {"extra_body": {"seed": seed}}))
         assert response.status == "completed"
         (item,) = response.output
