@@ -115,10 +115,12 @@ class Reading:
         try:
             while waiting:
                 done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                for index, task in sorted((waiting.pop(task), task) for task in done):
+                for task in sorted(done, key=waiting.__getitem__):
+                    index = waiting[task]
                     with suppress(StopAsyncIteration):
                         yield index, task.result()
                         waiting[asyncio.ensure_future(anext(streams[index]))] = index
+                    del waiting[task]  # Not earlier: what a reader who leaves has not taken is taken below.
         finally:
             for task in waiting:
                 task.cancel()

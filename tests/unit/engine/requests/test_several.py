@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+from typing import Any
+
 import pytest
 from headrace_engine.engine.results.budget import log_bytes
 from headrace_engine.errors import InvalidArgument, NotFound, ResourceExhausted
@@ -99,3 +103,19 @@ async def test_generate_tells_all_of_them(rig: Rig) -> None:
     assert found == {0: [10], 1: [20], 2: [30]}
     with pytest.raises(NotFound):
         await rig.engine.get_request(handle=accepted.handle)
+
+
+async def test_a_reader_may_leave_while_another_one_ends(rig: Rig) -> None:
+    untaken: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: untaken.append(context))
+    core = await rig.run()
+    items = rig.engine.generate(rig.request(config=THREE))
+    await anext(items)
+    first, _, third = (command.key for command in core.added)
+    core.step({third: 30}, ended={third: FinishReason.EOS})
+    assert (await anext(items))[1] == 2
+    core.step({first: 10})
+    assert (await anext(items))[1] == 0
+    await items.aclose()
+    gc.collect()
+    assert untaken == []
