@@ -15,10 +15,10 @@ from headrace_engine.models.families.from_metadata import decoder_from_metadata
 from headrace_engine.models.families.llama import ERNIE
 from headrace_engine.models.families.mixtures.fields import (
     behind,
-    check_groups,
     gguf_experts,
     read_experts,
     with_experts,
+    with_groups,
 )
 from headrace_engine.models.files import StoredTensor
 from headrace_engine.models.layout import GGUF_NAMES, HF_NAMES, FileLayout
@@ -53,11 +53,10 @@ def _dots(config: ConfigFields) -> DecoderSpec:
 
 def _with_experts(config: ConfigFields, spec: DecoderSpec, *, normalised: bool, dense: int) -> DecoderSpec:
     """Return the spec with experts behind the first layers, `dense` where the config does not say how many."""
-    check_groups(config)
     normalised = config.flag("norm_topk_prob", normalised)
     experts = read_experts(config, count="n_routed_experts", width="moe_intermediate_size", normalised=normalised)
     shared, scale = config.integer("n_shared_experts", 1), config.number("routed_scaling_factor", 1.0)
-    experts = replace(experts, scale=scale, sigmoid=True, corrected=True)
+    experts = with_groups(config, replace(experts, scale=scale, sigmoid=True, corrected=True), 1, 1)
     return behind(spec, experts, shared, config, "first_k_dense_replace", dense)
 
 
@@ -104,17 +103,15 @@ def _minimax_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
 def _check_gating(metadata: ConfigFields, only: int) -> None:
     if metadata.get("expert_gating_func") not in (None, only):
         raise metadata.error("expert_gating_func", f"is not supported for this architecture; supported is {only}")
-    if metadata.integer("expert_group_used_count", 1) < metadata.integer("expert_group_count", 1):
-        raise metadata.error("expert_group_used_count", "is not supported; supported are all groups")
 
 
 def _gguf_experts(metadata: ConfigFields, spec: DecoderSpec, *, normalised: bool) -> DecoderSpec:
     check_absent(metadata, ("attention.scale",))
     _check_gating(metadata, _SIGMOID)
-    experts, shared = gguf_experts(metadata, spec, normalised=normalised, scaled=True), 0
+    experts = gguf_experts(metadata, spec, normalised=normalised, scaled=True, sigmoid=True, corrected=True)
+    shared = 0
     if metadata.get("expert_shared_count") is not None:
         shared = metadata.integer("expert_shared_count", minimum=0)
-    experts = replace(experts, sigmoid=True, corrected=True)
     return behind(spec, experts, shared, metadata, "leading_dense_block_count", 0)
 
 
@@ -146,11 +143,11 @@ def _ernie_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
         raise metadata.error("interleave_moe_layer_step", "is not supported; supported is 1")
     spec = decoder_from_metadata(metadata, "ernie4_5-moe", hints)
     spec = replace(spec, head_bias="output.bias" in hints.names)
-    experts = gguf_experts(metadata, spec, normalised=True)
+    experts = gguf_experts(metadata, spec, normalised=True, corrected=True)
     first = metadata.integer("leading_dense_block_count", 0, minimum=0, maximum=spec.num_layers - 1)
     wide = metadata.integer("expert_shared_feed_forward_length", 0, minimum=0)
     sparse = [index >= first for index in range(spec.num_layers)]
-    return with_experts(spec, replace(experts, corrected=True, shared_width=wide), sparse)
+    return with_experts(spec, replace(experts, shared_width=wide), sparse)
 
 
 def _ernie_apart(spec: DecoderSpec, tensors: Mapping[str, StoredTensor], source: str) -> dict[str, StoredTensor]:

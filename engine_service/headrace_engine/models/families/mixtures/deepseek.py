@@ -1,7 +1,4 @@
-"""DeepSeek-V2, models of the shape of DeepSeek-V3 (Moonlight), GLM-4.7-Flash: latent attention, and experts.
-
-Of groups of experts, all must be allowed.
-"""
+"""DeepSeek-V2 and V3, models of their shapes (Moonlight), GLM-4.7-Flash: latent attention, and experts in groups."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from headrace_engine.errors import shown
 from headrace_engine.models.config_fields import ConfigFields
 from headrace_engine.models.families.family import Family, check_absent, check_not_null
 from headrace_engine.models.families.latent import LATENT_NAMES, decoder_with_latents, heads_arranged
-from headrace_engine.models.families.mixtures.fields import behind, check_groups, read_experts, with_experts
+from headrace_engine.models.families.mixtures.fields import behind, read_experts, with_experts, with_groups
 from headrace_engine.models.layout import FileLayout
 from headrace_engine.models.spec import DecoderSpec, ExpertsSpec
 
@@ -30,31 +27,29 @@ def _deepseek2(config: ConfigFields) -> DecoderSpec:
     method = config.text("topk_method", "greedy")
     if method not in ("greedy", "group_limited_greedy"):
         raise config.error("topk_method", "is not supported; supported are greedy, group_limited_greedy")
-    if method != "greedy":
-        check_groups(config)
     _check_only(config, "scoring_func", "softmax")
     spec = replace(decoder_with_latents(config, _V2), mlp_bias=config.flag("mlp_bias", False))
     experts = _experts(config, spec, normalised=False, scale=1.0)
+    if method != "greedy":
+        experts = with_groups(config, experts, None, None)
     shared = config.integer("n_shared_experts", _V2_SHARED)
     return behind(spec, experts, shared, config, "first_k_dense_replace", _V2_DENSE)
 
 
 def _deepseek3(config: ConfigFields) -> DecoderSpec:
-    check_groups(config, _V3_GROUPS, _V3_GROUPS_USED)
-    check_not_null(config, ("first_k_dense_replace",))
+    check_not_null(config, ("first_k_dense_replace", "n_group", "topk_group"))
     spec = decoder_with_latents(config, _V3)
-    experts = _corrected(config, spec, scale=_V3_SCALE)
+    experts = with_groups(config, _corrected(config, spec, scale=_V3_SCALE), _V3_GROUPS, _V3_GROUPS_USED)
     return behind(spec, experts, config.integer("n_shared_experts", 1), config, "first_k_dense_replace", _V3_DENSE)
 
 
 def _glm_lite(config: ConfigFields) -> DecoderSpec:
-    check_groups(config)
     check_not_null(config, ("norm_topk_prob",))
     # The two are names of one setting.
     if config.get("head_dim") not in (None, rotating := config.get("qk_rope_head_dim")):
         raise config.error("head_dim", f"contradicts qk_rope_head_dim = {shown(rotating)}")
     spec = replace(decoder_with_latents(config, _GLM), norm_eps=config.number("rms_norm_eps", _GLM_EPS))
-    experts = _corrected(config, spec, scale=_GLM_SCALE)
+    experts = with_groups(config, _corrected(config, spec, scale=_GLM_SCALE), 1, 1)
     shared = config.integer("n_shared_experts", 1) * experts.width
     return with_experts(spec, replace(experts, shared_width=shared), _sparse_layers(config, spec.num_layers))
 

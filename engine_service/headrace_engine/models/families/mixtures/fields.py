@@ -50,18 +50,35 @@ def behind(
     return with_experts(spec, experts, [index >= first for index in range(spec.num_layers)])
 
 
-def check_groups(config: ConfigFields, count: int = 1, used: int = 1) -> None:
-    """Refuse experts of which a token may take those of some groups alone.
+def with_groups(
+    fields: ConfigFields,
+    experts: ExpertsSpec,
+    count: int | None,
+    used: int | None,
+    names: tuple[str, str, str, str] = ("n_group", "topk_group", "n_routed_experts", "num_experts_per_tok"),
+) -> ExpertsSpec:
+    """Return the experts, of which a token takes those of some groups alone if fields say so.
 
     Args:
-        count, used: the number of groups and of those, where the config does not say.
+        count, used: the number of groups and of those, where there are no fields; None: there must be.
+        names: of the fields with the numbers of groups, of those of a token, of experts and of those of a token.
 
     Raises:
-        BadModel: names the field.
+        BadModel: the numbers contradict each other; names the field.
     """
-    groups = config.integer("n_group", count)
-    if config.integer("topk_group", used) < groups:
-        raise config.error("topk_group", f"is not supported; supported are all groups, {groups}")
+    all_groups, some_groups, all_experts, some_experts = names
+    groups = fields.integer(all_groups, count)
+    if experts.count % groups:
+        raise fields.error(all_groups, f"does not divide {all_experts} = {experts.count}")
+    size, allowed = experts.count // groups, fields.integer(some_groups, used, maximum=groups)
+    if allowed == groups:
+        return experts
+    if experts.corrected and size < 2:
+        raise fields.error(all_groups, f"makes groups of one of {experts.count} experts; allowed: of at least 2")
+    if size * allowed < experts.used:
+        text = f"allows {size * allowed} of {experts.count} experts, fewer than {some_experts} = {experts.used}"
+        raise fields.error(some_groups, text)
+    return replace(experts, groups=groups, groups_used=allowed)
 
 
 def gguf_experts(
@@ -71,12 +88,15 @@ def gguf_experts(
     normalised: bool,
     width: str = "expert_feed_forward_length",
     scaled: bool = False,
+    sigmoid: bool = False,
+    corrected: bool = False,
 ) -> ExpertsSpec:
     """Read a mixture of experts from GGUF metadata.
 
     Args:
         normalised: of the architecture, where the file does not say.
         scaled: weights may have a factor.
+        sigmoid, corrected: see ExpertsSpec.
 
     Raises:
         BadModel: a key is absent, out of range, or says what is not supported; names it.
@@ -84,11 +104,15 @@ def gguf_experts(
     scale = 1.0 if metadata.get("expert_weights_scale") in (None, 0.0) else metadata.number("expert_weights_scale")
     if scale != 1 and not scaled:
         raise metadata.error("expert_weights_scale", "is not supported for this architecture")
-    experts = metadata.integer("expert_count", maximum=_MOST_EXPERTS)
-    return ExpertsSpec(
-        count=experts,
-        used=metadata.integer("expert_used_count", maximum=experts),
+    count = metadata.integer("expert_count", maximum=_MOST_EXPERTS)
+    experts = ExpertsSpec(
+        count=count,
+        used=metadata.integer("expert_used_count", maximum=count),
         width=metadata.integer(width, spec.intermediate_size),
         normalised=metadata.flag("expert_weights_norm", normalised),
         scale=scale,
+        sigmoid=sigmoid,
+        corrected=corrected,
     )
+    names = ("expert_group_count", "expert_group_used_count", "expert_count", "expert_used_count")
+    return with_groups(metadata, experts, 1, 1 if metadata.get(names[0]) in (None, 1) else None, names)
