@@ -7,9 +7,21 @@ from dataclasses import replace
 
 from headrace_engine.errors import shown
 from headrace_engine.models.config_fields import ConfigFields
-from headrace_engine.models.families.family import Family, check_absent, check_not_null
-from headrace_engine.models.families.latent import LATENT_NAMES, decoder_with_latents, heads_arranged
-from headrace_engine.models.families.mixtures.fields import behind, read_experts, with_experts, with_groups
+from headrace_engine.models.families.family import Family, GgufHints, check_absent, check_not_null
+from headrace_engine.models.families.latent import decoder_with_latents, latents_from_metadata
+from headrace_engine.models.families.latent_heads import (
+    LATENT_GGUF_NAMES,
+    LATENT_NAMES,
+    gguf_heads_arranged,
+    heads_arranged,
+)
+from headrace_engine.models.families.mixtures.fields import (
+    behind,
+    gguf_experts,
+    read_experts,
+    with_experts,
+    with_groups,
+)
 from headrace_engine.models.layout import FileLayout
 from headrace_engine.models.spec import DecoderSpec, ExpertsSpec
 
@@ -18,6 +30,9 @@ _V2_SHARED, _V2_DENSE = 2, 0
 _V3_GROUPS, _V3_GROUPS_USED, _V3_SCALE, _V3_DENSE = 8, 4, 2.5, 3
 _GLM_SCALE, _GLM_DENSE, _GLM_EPS = 1.8, 1, 1e-5
 _KINDS = ("dense", "sparse")
+_SOFTMAX, _SIGMOID = 1, 2
+"""Values of `expert_gating_func` in GGUF files."""
+_CORRECTION = ".exp_probs_b.bias"
 _NOT_NULL = ("n_shared_experts", "rope_interleave", "routed_scaling_factor")
 
 
@@ -91,13 +106,31 @@ def _sparse_layers(config: ConfigFields, count: int) -> Sequence[bool]:
     return [kind == "sparse" for kind in kinds]
 
 
+def _gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
+    check_absent(metadata, ("attention.scale", "attention.temperature_scale"))
+    spec = latents_from_metadata(metadata, "deepseek2", hints)
+    predicting = metadata.integer("nextn_predict_layers", 0, minimum=0, maximum=spec.num_layers - 1)
+    spec = replace(spec, layers=spec.layers[: spec.num_layers - predicting])
+    # Files of DeepSeek-V2 and first ones of GLM-4.7-Flash do not name the function.
+    corrected = any(name.endswith(_CORRECTION) for name in hints.names)
+    function = metadata.get("expert_gating_func") or (_SIGMOID if corrected else _SOFTMAX)
+    if function not in (_SOFTMAX, _SIGMOID):
+        raise metadata.error("expert_gating_func", f"is not supported; supported are {_SOFTMAX}, {_SIGMOID}")
+    is_sigmoid = function == _SIGMOID
+    experts = gguf_experts(metadata, spec, normalised=False, scaled=True, sigmoid=is_sigmoid, corrected=is_sigmoid)
+    shared = metadata.integer("expert_shared_count", 0, minimum=0)
+    return behind(spec, experts, shared, metadata, "leading_dense_block_count", 0)
+
+
 _SHARED = {
     f"shared_{name}": f"model.layers.{{i}}.mlp.shared_experts.{name}_proj.weight" for name in ("gate", "up", "down")
 }
 
 DEEPSEEK = Family(
     from_config={_V2: _deepseek2, _V3: _deepseek3, _GLM: _glm_lite},
-    from_metadata={},
+    from_metadata={"deepseek2": _gguf},
     hf=FileLayout({**LATENT_NAMES, **_SHARED}, interleaved=True),
+    gguf=FileLayout(LATENT_GGUF_NAMES, interleaved=True),
     apart=heads_arranged,
+    gguf_apart=gguf_heads_arranged,
 )
