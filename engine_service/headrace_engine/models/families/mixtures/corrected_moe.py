@@ -14,7 +14,10 @@ from headrace_engine.models.families.from_config import decoder_from_config, win
 from headrace_engine.models.families.from_metadata import decoder_from_metadata
 from headrace_engine.models.families.llama import ERNIE
 from headrace_engine.models.families.mixtures.fields import (
+    SIGMOID,
+    SOFTMAX,
     behind,
+    gating_function,
     gguf_experts,
     read_experts,
     with_experts,
@@ -30,8 +33,7 @@ _DOTS_WINDOW, _DOTS_FULL_LAYERS = 4_096, 62
 _ERNIE_MOE = "Ernie4_5_MoeForCausalLM"
 _ERNIE_FIRST, _ERNIE_SHARED, _ERNIE_LEAST = 1, 2, 1e-12
 _MINIMAX_HEAD_DIM, _MINIMAX_THETA = 128, 5_000_000.0
-_SOFTMAX, _SIGMOID = 1, 2
-"""Values of `expert_gating_func` in GGUF files."""
+_ONE_GROUP = (1, 1)
 
 
 def _glm(config: ConfigFields) -> DecoderSpec:
@@ -87,12 +89,12 @@ def _glm_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
     predicting = metadata.integer("nextn_predict_layers", 0, minimum=0, maximum=spec.num_layers - 1)
     spec = replace(spec, layers=spec.layers[: spec.num_layers - predicting])
     norm = QkNorm.HEAD if "blk.0.attn_q_norm.weight" in hints.names else QkNorm.NONE
-    return _gguf_experts(metadata, replace(spec, qk_norm=norm), normalised=True)
+    return _gguf_experts(metadata, replace(spec, qk_norm=norm), normalised=True, groups=_ONE_GROUP)
 
 
 def _dots_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
     spec = replace(decoder_from_metadata(metadata, "dots1", hints), qk_norm=QkNorm.HEAD)
-    return _gguf_experts(metadata, spec, normalised=False)
+    return _gguf_experts(metadata, spec, normalised=False, groups=_ONE_GROUP)
 
 
 def _minimax_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
@@ -100,15 +102,14 @@ def _minimax_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
     return _gguf_experts(metadata, replace(spec, qk_norm=QkNorm.WHOLE), normalised=True)
 
 
-def _check_gating(metadata: ConfigFields, only: int) -> None:
-    if metadata.get("expert_gating_func") not in (None, only):
-        raise metadata.error("expert_gating_func", f"is not supported for this architecture; supported is {only}")
-
-
-def _gguf_experts(metadata: ConfigFields, spec: DecoderSpec, *, normalised: bool) -> DecoderSpec:
+def _gguf_experts(
+    metadata: ConfigFields, spec: DecoderSpec, *, normalised: bool, groups: tuple[int, int] | None = None
+) -> DecoderSpec:
     check_absent(metadata, ("attention.scale",))
-    _check_gating(metadata, _SIGMOID)
-    experts = gguf_experts(metadata, spec, normalised=normalised, scaled=True, sigmoid=True, corrected=True)
+    gating_function(metadata, SIGMOID, (SIGMOID,))
+    experts = gguf_experts(
+        metadata, spec, normalised=normalised, scaled=True, sigmoid=True, corrected=True, groups=groups
+    )
     shared = 0
     if metadata.get("expert_shared_count") is not None:
         shared = metadata.integer("expert_shared_count", minimum=0)
@@ -138,7 +139,7 @@ def _ernie(config: ConfigFields) -> DecoderSpec:
 
 def _ernie_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
     check_absent(metadata, ("attention.scale",))
-    _check_gating(metadata, _SOFTMAX)
+    gating_function(metadata, SOFTMAX, (SOFTMAX,))
     if metadata.integer("interleave_moe_layer_step", 1) != 1:
         raise metadata.error("interleave_moe_layer_step", "is not supported; supported is 1")
     spec = decoder_from_metadata(metadata, "ernie4_5-moe", hints)

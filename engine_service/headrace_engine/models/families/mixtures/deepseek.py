@@ -16,7 +16,10 @@ from headrace_engine.models.families.latent_heads import (
     heads_arranged,
 )
 from headrace_engine.models.families.mixtures.fields import (
+    SIGMOID,
+    SOFTMAX,
     behind,
+    gating_function,
     gguf_experts,
     read_experts,
     with_experts,
@@ -30,8 +33,9 @@ _V2_SHARED, _V2_DENSE = 2, 0
 _V3_GROUPS, _V3_GROUPS_USED, _V3_SCALE, _V3_DENSE = 8, 4, 2.5, 3
 _GLM_SCALE, _GLM_DENSE, _GLM_EPS = 1.8, 1, 1e-5
 _KINDS = ("dense", "sparse")
-_SOFTMAX, _SIGMOID = 1, 2
-"""Values of `expert_gating_func` in GGUF files."""
+_GROUPS = {(60, 160): (8, 3), (61, 256): (8, 4)}
+"""Groups of experts and those of a token where GGUF files name none, by the numbers of layers and of experts: old files
+of DeepSeek-V2, and of V3 and R1. Files of other models have one group then."""
 _CORRECTION = ".exp_probs_b.bias"
 _NOT_NULL = ("n_shared_experts", "rope_interleave", "routed_scaling_factor")
 
@@ -113,11 +117,13 @@ def _gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
     spec = replace(spec, layers=spec.layers[: spec.num_layers - predicting])
     # Files of DeepSeek-V2 and first ones of GLM-4.7-Flash do not name the function.
     corrected = any(name.endswith(_CORRECTION) for name in hints.names)
-    function = metadata.get("expert_gating_func") or (_SIGMOID if corrected else _SOFTMAX)
-    if function not in (_SOFTMAX, _SIGMOID):
-        raise metadata.error("expert_gating_func", f"is not supported; supported are {_SOFTMAX}, {_SIGMOID}")
-    is_sigmoid = function == _SIGMOID
-    experts = gguf_experts(metadata, spec, normalised=False, scaled=True, sigmoid=is_sigmoid, corrected=is_sigmoid)
+    is_sigmoid = gating_function(metadata, SIGMOID if corrected else SOFTMAX, (SOFTMAX, SIGMOID)) == SIGMOID
+    groups = _GROUPS.get((spec.num_layers, metadata.integer("expert_count")), (1, 1))
+    experts = gguf_experts(
+        metadata, spec, normalised=False, scaled=True, sigmoid=is_sigmoid, corrected=is_sigmoid, groups=groups
+    )
+    if experts.normalised and not is_sigmoid:
+        raise metadata.error("expert_weights_norm", "is not supported with softmax (expert_gating_func)")
     shared = metadata.integer("expert_shared_count", 0, minimum=0)
     return behind(spec, experts, shared, metadata, "leading_dense_block_count", 0)
 
