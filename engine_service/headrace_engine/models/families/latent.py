@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from headrace_engine.config import RopeScalingType
+from headrace_engine.errors import shown
 from headrace_engine.models.config_fields import ConfigFields
 from headrace_engine.models.families.family import GgufHints, check_width
 from headrace_engine.models.families.from_config import decoder_from_config
@@ -84,36 +85,68 @@ def latents_from_metadata(metadata: ConfigFields, architecture: str, hints: Gguf
     Raises:
         BadModel: a key is absent, of the wrong type or not supported; names it.
     """
-    # Where keys and values have a matrix each, files count one head of keys, of the size of the latent.
-    end = "" if metadata.get("attention.key_length_mla") is None else "_mla"
     heads, rotating = metadata.integer("attention.head_count"), metadata.integer("rope.dimension_count")
     if rotating > _MOST_ROTATING:
         raise metadata.error("rope.dimension_count", f"is not supported; allowed: at most {_MOST_ROTATING}")
-    size = metadata.integer(f"attention.key_length{end}", minimum=rotating + 1, maximum=rotating + _MOST_STILL)
-    values = metadata.integer(f"attention.value_length{end}", maximum=size)
-    if metadata.integer("attention.head_count_kv", heads) not in ((1, heads) if end else (heads,)):
-        raise metadata.error("attention.head_count_kv", f"is not supported: {heads} heads have keys of their own")
-    scaled = metadata.get(_LOG_MULTIPLIER) not in (None, 0.0)
-    same = {"attention.key_length": size, "attention.value_length": size, "attention.head_count_kv": heads}
-    # Cosines and sines have no factor, if scores do.
-    plain = metadata.replacing({**same, _LOG_MULTIPLIER: 1.0 if scaled else None})
-    spec = decoder_from_metadata(plain, architecture, hints, partial=True)
     has_latent = metadata.get("attention.q_lora_rank") not in (None, 0)
     query_rank = metadata.integer("attention.q_lora_rank") if has_latent else None
-    latent = LatentSpec(metadata.integer("attention.kv_lora_rank"), query_rank, _EPS, values)
-    return replace(spec, latent=latent, attention_scale=_gguf_score_scale(metadata, spec) if scaled else None)
+    rank = metadata.integer("attention.kv_lora_rank")
+    size, values = _gguf_sizes(metadata, heads, rotating, rank)
+    scale = _gguf_scale(metadata)
+    same = {"attention.key_length": size, "attention.value_length": size, "attention.head_count_kv": heads}
+    # Cosines and sines have no factor, if scores do.
+    plain = metadata.replacing({**same, _LOG_MULTIPLIER: None if scale is None else 1.0})
+    spec = decoder_from_metadata(plain, architecture, hints, partial=True)
+    latent = LatentSpec(rank, query_rank, _EPS, values)
+    return replace(spec, latent=latent, attention_scale=_gguf_score_scale(metadata, spec, scale))
 
 
-def _gguf_score_scale(metadata: ConfigFields, spec: DecoderSpec) -> float | None:
-    """Return the factor of products of queries and keys; see `_score_scale`."""
-    (rope,) = spec.ropes
-    if rope.scaling is RopeScalingType.MODEL:
+def _gguf_sizes(metadata: ConfigFields, heads: int, rotating: int, rank: int) -> tuple[int, int]:
+    """Return the sizes of keys and of values of a head.
+
+    Where files have a matrix for each, they count one head of keys, of the size of the latent and of what rotates.
+    """
+    key, value, kv_heads = "attention.key_length", "attention.value_length", "attention.head_count_kv"
+    given = [metadata.get(f"{name}_mla") is not None for name in (key, value)]
+    end = "_mla" if any(given) else ""
+    size = metadata.integer(f"{key}{end}", minimum=rotating + 1, maximum=rotating + _MOST_STILL)
+    if size % 2:
+        raise metadata.error(f"{key}{end}", "must be even, for rotary embeddings")
+    values = metadata.integer(f"{value}{end}", maximum=size)
+    allowed = (1, heads) if end else (heads,)
+    if metadata.integer(kv_heads, heads) not in allowed:
+        few = f"1 or {heads}" if end else f"{heads}, or 1 with {key}_mla"
+        raise metadata.error(kv_heads, f"is not supported: {heads} heads have keys of their own; allowed: {few}")
+    if end:
+        for name, parts, wide in (
+            (key, "attention.kv_lora_rank + rope.dimension_count", rank + rotating),
+            (value, "attention.kv_lora_rank", rank),
+        ):
+            if metadata.integer(name, wide) != wide:
+                raise metadata.error(name, f"contradicts {parts} = {wide}, which it is beside {name}_mla")
+    return size, values
+
+
+def _gguf_scale(metadata: ConfigFields) -> float | None:
+    """Return mscale_all_dim of YaRN; None: there is none."""
+    given = metadata.get(_LOG_MULTIPLIER)
+    if given is None or (given == 0 and not isinstance(given, bool)):
         return None
-    if (kind := metadata.get("rope.scaling.type")) != "yarn":
-        raise metadata.error(_LOG_MULTIPLIER, f"is not supported with rope.scaling.type = {kind!r}")
-    # Files hold a tenth of mscale_all_dim, and no mscale: DeepSeek's configs have the same number for both.
+    # Files hold a tenth of it, and no mscale: DeepSeek's configs have the same number for both.
     scale = 10 * metadata.number(_LOG_MULTIPLIER)
     if scale > MOST_MSCALE:
         raise metadata.error(_LOG_MULTIPLIER, f"is out of range; allowed: at most {MOST_MSCALE / 10:g}")
+    return scale
+
+
+def _gguf_score_scale(metadata: ConfigFields, spec: DecoderSpec, scale: float | None) -> float | None:
+    """Return the factor of products of queries and keys; see `_score_scale`."""
+    (rope,) = spec.ropes
+    if scale is None or rope.scaling is RopeScalingType.MODEL:
+        return None
+    kind = metadata.get("rope.scaling.type")
+    if kind != "yarn":
+        found = "without rope.scaling.type" if kind is None else f"with rope.scaling.type = {shown(kind)}"
+        raise metadata.error(_LOG_MULTIPLIER, f"is not supported {found}; allowed: with yarn")
     more = yarn_attention_factor(rope.factor, scale)
     return float(spec.head_dim**-0.5 * more * more)
