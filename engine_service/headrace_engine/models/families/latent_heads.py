@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from headrace_engine.errors import BadModel
 from headrace_engine.models.files import FLOATS, PLACED, PLACED_COLUMNS, SPREAD, TURNED, Assembly, StoredTensor
-from headrace_engine.models.layout import GGUF_NAMES, HF_NAMES, wrong_shape
+from headrace_engine.models.layout import GGUF_NAMES, HF_NAMES, absent, wrong_shape
 from headrace_engine.models.loaders.gguf_types import BLOCKS, READABLE_TYPES
 from headrace_engine.models.spec import DecoderSpec
 
@@ -44,6 +43,11 @@ class _Files:
         """Return the names of what is made of them, by the canonical name without its numbers."""
         ends = {**{name: f"{name}_heads" for name in "qkvo"}, "k_spread": "k_spread"}
         return {name: f"{self.prefix}{end}.weight" for name, end in ends.items()}
+
+    def either(self, name: str, prefix: str) -> str:
+        """Return the name, and beside that of keys and values as one those that may stand in its place."""
+        two = f"{prefix}{self.k}.weight and {prefix}{self.v}.weight"
+        return f"{name} (or {two})" if self.k and name == f"{prefix}{self.kv}.weight" else name
 
 
 _HF = _Files("model.layers.{i}.self_attn.", "q_proj", "q_b_proj", "kv_b_proj", "", "", "o_proj", FLOATS)
@@ -92,8 +96,7 @@ def _all_arranged(
     found = dict(tensors)
     for layer in range(spec.num_layers):
         prefix = files.prefix.format(i=layer)
-        split = bool(files.k) and f"{prefix}{files.kv}.weight" not in found
-        shapes = {f"{prefix}{name}.weight": held for name, held in _shapes(spec, files, split).items()}
+        shapes = {f"{prefix}{name}.weight": held for name, held in _shapes(spec, files, found, prefix).items()}
         bias = f"{prefix}{files.o}.bias"
         raw = [name for name in (*shapes, *((bias,) if spec.output_bias else ())) if name in found]
         made = (*files.own().values(), f"{files.prefix}o_heads.bias")
@@ -105,10 +108,10 @@ def _all_arranged(
             raise found[raw[0]].error(text)
         if arranged:
             continue
+        if missing := [files.either(name, prefix) for name in shapes if name not in found]:
+            raise absent(missing, spec, dict.fromkeys(each.file.name for each in tensors.values()), source)
         for file_name, (part, shape) in shapes.items():
-            tensor = found.pop(file_name, None)
-            if tensor is None:
-                raise BadModel(f"{source}: {spec.architecture} needs {file_name}, which is absent")
+            tensor = found.pop(file_name)
             _check(tensor, shape, spec, source, files.storages)
             found |= {each.name: each for each in _arranged(spec, tensor, part, prefix)}
         if bias in raw:
@@ -117,8 +120,14 @@ def _all_arranged(
     return found
 
 
-def _shapes(spec: DecoderSpec, files: _Files, split: bool) -> Mapping[str, tuple[str, tuple[int, ...]]]:
-    """Return what the matrices with heads in files hold, and their shapes."""
+def _shapes(
+    spec: DecoderSpec, files: _Files, found: Mapping[str, StoredTensor], prefix: str
+) -> Mapping[str, tuple[str, tuple[int, ...]]]:
+    """Return what the matrices with heads of a layer hold, and their shapes.
+
+    Raises:
+        BadModel: keys and values are there both as one matrix and as two.
+    """
     assert spec.latent is not None
     latent, heads, hidden = spec.latent, spec.num_heads, spec.hidden_size
     still, values, rank = spec.head_dim - spec.rotary_dim, latent.value_dim, latent.rank
@@ -128,9 +137,13 @@ def _shapes(spec: DecoderSpec, files: _Files, split: bool) -> Mapping[str, tuple
         files.k: ("k", (heads, rank, still)),
         files.v: ("v", (heads, values, rank)),
     }
+    one = found.get(f"{prefix}{files.kv}.weight")
+    two = [name for name in (f"{prefix}{end}.weight" for end in each if end) if name in found]
+    if one is not None and two:
+        raise one.error(f"stands beside {two[0]}: keys and values of a layer may be in one matrix or in two, not both")
     return {
         queries: ("q", (spec.query_width, latent.query_rank or hidden)),
-        **(each if split else joined),
+        **(each if two else joined),
         files.o: ("o", (hidden, heads * values)),
     }
 
