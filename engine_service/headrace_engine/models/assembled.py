@@ -108,16 +108,20 @@ def _placed_columns(
     stored: StoredTensor, assembly: Assembly, read: Callable[[StoredTensor], memoryview]
 ) -> NDArray[Any]:
     """Return rows whose columns belong to heads, each a column or block of the same head in the tensor, or zeros."""
-    (part,) = assembly.parts
-    taken = part.rows(assembly.first, stored.shape[0])
-    whole = _entries(taken, read) if part.storage == stored.storage else _numbers(taken, read)
-    if part.storage == stored.storage and part.storage not in _TYPES:
-        whole = whole.reshape(len(whole), -1, BLOCKS[part.storage].bytes)
-    count = whole.shape[1] // assembly.group * len(assembly.places)
-    heads, places = _places(replace(assembly, first=0), count)
-    columns: NDArray[Any] = np.ascontiguousarray(whole[:, heads * assembly.group + np.maximum(places, 0)])
-    columns[:, places < 0] = 0
-    return columns
+    (part,), (count, width) = assembly.parts, stored.shape
+    in_blocks = part.storage == stored.storage and part.storage not in _TYPES
+    size = BLOCKS[stored.storage].block if in_blocks else 1
+    heads, places = _places(replace(assembly, first=0), width // size)
+    taken = heads * assembly.group + np.maximum(places, 0)
+    rows, step = np.empty((count, stored.nbytes // count), np.uint8), max(1, _VALUES_AT_ONCE // width)
+    for begin in range(0, count, step):
+        some = part.rows(assembly.first + begin, min(step, count - begin))
+        found = _bytes(some, read) if in_blocks else _numbers(some, read)
+        found = found.reshape(len(found), -1, BLOCKS[part.storage].bytes) if in_blocks else found
+        columns: NDArray[Any] = found[:, taken]
+        columns[:, places < 0] = 0
+        rows[begin : begin + step] = np.ascontiguousarray(columns).reshape(len(columns), -1).view(np.uint8)
+    return rows
 
 
 def _spread(stored: StoredTensor, assembly: Assembly, read: Callable[[StoredTensor], memoryview]) -> NDArray[Any]:
