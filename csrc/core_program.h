@@ -323,8 +323,9 @@ typedef struct CoreExpert {
  * a row's are those of `groups_used` groups alone: of the groups with the highest numbers that experts are compared
  * by, or with a correction with the highest sums of two of these; of equal ones the first. With a mixer_threshold, the
  * weight of each, of score m, is softmax over m and those scores s of experts not chosen before it of which (m - s) /
- * max(|s|, m) is at most the threshold. An expert's output is down * (activation(gate * x) * up * x), each product
- * with its bias. Weights of an expert that no row of the step uses are not read. */
+ * max(|s|, m) is at most the threshold. The result of a row with a score that is no number is none either. An expert's
+ * output is down * (activation(gate * x) * up * x), each product with its bias. Weights of an expert that no row of the
+ * step uses are not read. */
 typedef struct CoreExperts {
   const CoreExpert* experts; /* [count]; must outlive the program. The same storage for each: shapes, formats, groups */
   CoreValue x;

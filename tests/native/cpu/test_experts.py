@@ -182,9 +182,9 @@ def test_experts_of_some_groups_alone(cpu: Cpu, data: st.DataObject, kind: str, 
     count, allowed = size * groups, data.draw(st.integers(1, groups))
     used, rows = data.draw(st.integers(1, size * allowed)), data.draw(st.integers(1, 20))
     experts, inputs = mixture(rng, cpu, "float32", count, 24, 20), random_inputs(rng, rows, 24, count)
-    inputs["scores"] = np.round(inputs["scores"]) + np.float32(0.3)  # Some are equal, and so are sums of two.
-    either = rng.standard_normal(2).astype(np.float32)
-    correction = None if kind == "softmax" else either[rng.integers(0, 2, groups)].repeat(size)
+    inputs["scores"][::2] = np.tile(inputs["scores"][::2, :size], groups)  # Groups of the same corrections are equal.
+    either = rng.standard_normal((2, size)).astype(np.float32)
+    correction = None if kind == "softmax" else either[rng.integers(0, 2, groups)].reshape(-1)
     scores = inputs["scores"].astype(np.float64)
     weights = 1 / (1 + np.exp(-scores)) if kind == "sigmoid" else np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
     compared = scores if correction is None else weights + correction
@@ -205,6 +205,29 @@ def test_groups_that_are_all_allowed_change_no_bit(cpu: Cpu, rng: np.random.Gene
     whole = program(cpu, inputs, experts.packed, 3, True, **more).run()["out"]
     grouped = program(cpu, inputs, experts.packed, 3, True, groups=4, groups_used=4, **more).run()["out"]
     np.testing.assert_array_equal(grouped, whole)
+
+
+@pytest.mark.parametrize("more", [{}, {"sigmoid": True}, {"sigmoid": True, "groups": 2, "groups_used": 1}], ids=str)
+def test_a_row_with_a_score_of_no_number_has_none(cpu: Cpu, rng: np.random.Generator, more: dict[str, Any]) -> None:
+    experts, inputs = mixture(rng, cpu, "float32", 4, 32, 40), random_inputs(rng, 3, 32, 4)
+    more = {**more, "correction": np.zeros(4, np.float32)} if "groups" in more else more
+    clean = program(cpu, inputs, experts.packed, 2, True, **more).run()["out"]
+    inputs["scores"][1] = [1, 0, np.nan, 5]
+    got = program(cpu, inputs, experts.packed, 2, True, **more).run()["out"]
+    assert np.isnan(got[1]).all()
+    np.testing.assert_array_equal(got[[0, 2]], clean[[0, 2]])
+
+
+def test_a_correction_that_is_no_number_allows_no_group(cpu: Cpu, rng: np.random.Generator) -> None:
+    """Of the groups that a row does not use, no expert is taken."""
+    experts, inputs = mixture(rng, cpu, "float32", 4, 32, 40), random_inputs(rng, 3, 32, 4)
+    inputs["scores"][:] = [1, 0, 2, 5]
+    correction = np.array([0, 0, np.nan, 0], np.float32)
+    more: dict[str, Any] = {"sigmoid": True, "correction": correction, "groups": 2, "groups_used": 1}
+    got = program(cpu, inputs, experts.packed, 2, False, **more).run()["out"]
+    chosen, sigmoids = np.tile([0, 1], (3, 1)), 1 / (1 + np.exp(-inputs["scores"].astype(np.float64)))
+    wanted = mixed(inputs, experts.exact, chosen, np.take_along_axis(sigmoids, chosen, 1))
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
 
 
 def test_sigmoids_that_are_all_zero_weigh_nothing(cpu: Cpu, rng: np.random.Generator) -> None:

@@ -83,7 +83,8 @@ void leave_groups(const CoreExperts& op, float* compared, float* by_group) {
     last = next;
   }
   for (int32_t i = 0; i < op.count; i++) {
-    if (comes_after(by_group, i / size, last)) compared[i] = -__builtin_inff();
+    const int32_t group = i / size;  // One that is no number comes neither before the last one nor after it.
+    if (group != last && !comes_after(by_group, last, group)) compared[i] = -__builtin_inff();
   }
 }
 
@@ -108,10 +109,22 @@ float weigh_chosen(const CoreExperts& op, const float* scores, float most, const
   return op.normalised == 0 ? total : (sum > least ? sum : least);
 }
 
+bool are_numbers(const float* scores, int32_t count) {
+  bool all = true;
+  for (int32_t i = 0; i < count; i++) all &= scores[i] == scores[i];
+  return all;
+}
+
 // Choose the experts of a row, and their weights.
 void choose_for_row(const CoreExperts& op, const float* scores, const Choice& to) {
-  const int32_t first = next_best(scores, op.count, -1);
-  const float most = scores[first < 0 ? 0 : first];
+  if (!are_numbers(scores, op.count)) {
+    for (int32_t i = 0; i < op.used; i++) {
+      to.experts[i] = i;
+      to.weights[i] = __builtin_nanf("");
+    }
+    return;
+  }
+  const float most = scores[next_best(scores, op.count, -1)];
   if (to.compared != nullptr) compare(op, scores, most, to.compared);
   if (to.by_group != nullptr) leave_groups(op, to.compared, to.by_group);
   choose(op, to.compared != nullptr ? to.compared : scores, to.experts);
