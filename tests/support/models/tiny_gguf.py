@@ -34,6 +34,7 @@ ARCHITECTURES = {
     "glm": "chatglm",
     "glm4": "glm4",
     "glm4_moe": "glm4moe",
+    "glm4_moe_lite": "deepseek2",
     "gpt_neox": "gptneox",
     "gpt_oss": "gpt-oss",
     "granite": "granite",
@@ -104,6 +105,7 @@ def write_gguf(
     pre: str = "llama-bpe",
     metadata: Mapping[str, Any] | None = None,
     extra_tensors: Mapping[str, Array] | None = None,
+    joint: bool | None = None,
 ) -> Path:
     """Write the directory `source` as file `path`.
 
@@ -113,8 +115,10 @@ def write_gguf(
         metadata: further keys, of type uint32, float32, string or array by value; they replace those of the model,
             and None takes one away.
         extra_tensors: further tensors, as F32.
+        joint: whether keys and values of latents are one matrix, as in old files; None: those of DeepSeek-V2 alone.
     """
     config = _as_others(read_json(source / "config.json"))
+    config["joint"] = config["model_type"] == "deepseek_v2" if joint is None else joint
     architecture = ARCHITECTURES[config["model_type"]]
     writer = gguf.GGUFWriter(path, architecture)
     replaced = dict(metadata or {})
@@ -243,27 +247,25 @@ def _model_keys(architecture: str, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _latent_keys(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return keys of latent attention: those of old files for DeepSeek-V2, which lack some, of new ones for others."""
+    """Return keys of latent attention, as files have them whose keys and values are one matrix, or two."""
     rank, rotating, values = (config[name] for name in ("kv_lora_rank", "qk_rope_head_dim", "v_head_dim"))
-    size, is_old = config["qk_nope_head_dim"] + rotating, _is_joint(config)
+    size, is_old = config["qk_nope_head_dim"] + rotating, config["joint"]
     keys = {
         "attention.q_lora_rank": config["q_lora_rank"],
         "attention.kv_lora_rank": rank,
+        "rope.dimension_count": rotating,
         "attention.key_length": size if is_old else rank + rotating,
         "attention.value_length": values if is_old else rank,
     }
     if not is_old:
         keys |= {"attention.head_count_kv": 1, "attention.key_length_mla": size, "attention.value_length_mla": values}
-    if is_old:
-        keys["expert_gating_func"] = None
+    if config["model_type"] == "deepseek_v2":
+        keys["expert_gating_func"] = None if is_old else 1
+    if "mlp_layer_types" in config:
+        keys["leading_dense_block_count"] = config["mlp_layer_types"].index("sparse")
     if "mscale_all_dim" in (rope := _rope(config)):
         keys["rope.scaling.yarn_log_multiplier"] = 0.1 * rope["mscale_all_dim"]
     return keys
-
-
-def _is_joint(config: Mapping[str, Any]) -> bool:
-    """Whether keys and values are written as one matrix, as in old files."""
-    return config["model_type"] == "deepseek_v2"  # type: ignore[no-any-return]
 
 
 def _eps_key(config: Mapping[str, Any]) -> dict[str, float]:
@@ -364,7 +366,7 @@ def _stacked(tensors: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
 def _split_heads(tensors: Iterable[tuple[str, Array]], config: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
     """Yield tensors with keys and values of latents apart, as new files have them: those of keys turned."""
     for name, data in tensors:
-        if name.endswith("kv_b_proj.weight") and not _is_joint(config):
+        if name.endswith("kv_b_proj.weight") and not config["joint"]:
             heads = data.reshape(config["num_attention_heads"], -1, data.shape[1])
             still = config["qk_nope_head_dim"]
             yield name.replace("kv_b_proj", "k_b_proj"), heads[:, :still].swapaxes(1, 2)

@@ -205,7 +205,10 @@ FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         {**_ROUTED, "head_dim": 24, "use_qk_norm": True, "attention_bias": True, "n_group": 2, "topk_group": 1},
     ),
     "glm4 moe plain": ("Glm4Moe", {**_ROUTED, "first_k_dense_replace": 0, "norm_topk_prob": False}),
-    "dots": ("Dots1", {**_ROUTED, "norm_topk_prob": True, "sliding_window": None}),
+    "dots": (
+        "Dots1",
+        {**_ROUTED, "norm_topk_prob": True, "sliding_window": None, "n_group": 2, "topk_group": 1},
+    ),
     "deepseek2": (
         "DeepseekV2",
         {
@@ -232,7 +235,14 @@ FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "deepseek3": ("DeepseekV3", {**_ROUTED, **_LATENT, "first_k_dense_replace": 1, "n_group": 4, "topk_group": 2}),
     "glm4 moe lite": (
         "Glm4MoeLite",
-        {**_ROUTED, **_LATENT, "v_head_dim": 32, "mlp_layer_types": ["sparse", "dense", "sparse"]},
+        {
+            **_ROUTED,
+            **_LATENT,
+            "v_head_dim": 32,
+            "n_group": 4,
+            "topk_group": 2,
+            "mlp_layer_types": ["sparse", "dense", "sparse"],
+        },
     ),
     "minicpm3": (
         "MiniCPM3",
