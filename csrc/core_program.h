@@ -319,10 +319,13 @@ typedef struct CoreExpert {
 /* out = the sum of the outputs of each row's experts times their weights, plus what is shared. A row's experts are the
  * `used` ones with its highest scores, of equal ones the first; their weights are softmax over all scores, or with
  * `sigmoid` the sigmoids of theirs, divided by their sum if `normalised`, times the scale. With a correction, experts
- * are compared by these weights before any division plus the correction. With a mixer_threshold, the weight of each, of
- * score m, is softmax over m and those scores s of experts not chosen before it of which (m - s) / max(|s|, m) is at
- * most the threshold. An expert's output is down * (activation(gate * x) * up * x), each product with its bias. Weights
- * of an expert that no row of the step uses are not read. */
+ * are compared by these weights before any division plus the correction. Experts stand in groups of the same size, and
+ * a row's are those of `groups_used` groups alone: of the groups with the highest numbers that experts are compared
+ * by, or with a correction with the highest sums of two of these; of equal ones the first. With a mixer_threshold, the
+ * weight of each, of score m, is softmax over m and those scores s of experts not chosen before it of which (m - s) /
+ * max(|s|, m) is at most the threshold. The result of a row with a score that is no number is none either. An expert's
+ * output is down * (activation(gate * x) * up * x), each product with its bias. Weights of an expert that no row of the
+ * step uses are not read. */
 typedef struct CoreExperts {
   const CoreExpert* experts; /* [count]; must outlive the program. The same storage for each: shapes, formats, groups */
   CoreValue x;
@@ -339,6 +342,8 @@ typedef struct CoreExperts {
   int32_t sigmoid;       /* 1: sigmoids of scores in place of softmax */
   float scale;
   const float* correction; /* [count]; null: none */
+  int32_t groups;          /* divides count */
+  int32_t groups_used;     /* they have at least `used` experts */
 } CoreExperts;
 
 /* out = the logits rows of x (CoreBatch.wanted). */

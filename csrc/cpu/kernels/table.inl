@@ -39,6 +39,7 @@ using namespace core;
 #endif
 #include "cpu/kernels/linear/linear.inl"
 #include "cpu/kernels/linear/tiles.inl"
+#include "cpu/kernels/experts/choose.inl"
 #include "cpu/kernels/experts/route.inl"
 #include "cpu/kernels/experts/experts.inl"
 #include "cpu/kernels/hadamard.inl"

@@ -223,12 +223,24 @@ void check_expert(OpCheck& check, const CoreExperts& op, const CoreExpert& exper
   check.that(inner == width || gathered, CORE_BAD_SHAPE, op.experts);
 }
 
+// Check the groups that a row's experts are of.
+void check_groups(OpCheck& check, const CoreExperts& op) {
+  check.that(op.groups >= 1 && op.groups <= op.count && op.count % op.groups == 0, CORE_BAD_EXTENT, op.groups);
+  if (!check.ok()) return;
+  const int64_t size = op.count / op.groups;
+  const bool enough = op.groups_used >= 1 && op.groups_used <= op.groups && op.used <= size * op.groups_used;
+  check.that(enough, CORE_BAD_EXTENT, op.groups_used);
+  const bool has_two = op.correction == nullptr || op.groups_used == op.groups || size > 1;
+  check.that(has_two, CORE_BAD_EXTENT, op.groups);
+}
+
 void check_op(OpCheck& check, const CoreExperts& op) {
   check.value(op.x);
   check.value(op.out, check.shape.ranks > 1 ? 0 : op.x.width);
   check.that(op.out.rows == op.x.rows, CORE_BAD_VALUE, op.out);
   check.extent(op.count);
   check.that(op.used >= 1 && op.used <= op.count, CORE_BAD_EXTENT, op.used);
+  check_groups(check, op);
   check.value_of(static_cast<CoreRows>(op.x.rows), op.scores, op.count);
   if (op.shared.width != 0) check.alike(op.shared, op.out);
   if (op.score.width != 0) check.value_of(static_cast<CoreRows>(op.x.rows), op.score, 1);

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace_engine.models.blocks import dequantized
 from headrace_engine.models.code_layouts import LAYOUTS, Bytes, Parts
 from headrace_engine.models.expert_layouts import EXPERT_LAYOUTS
-from headrace_engine.models.files import GROUPED, PLACED, PLACED_COLUMNS, SPREAD, Assembly, StoredTensor
+from headrace_engine.models.files import GROUPED, PLACED, PLACED_COLUMNS, SPREAD, TURNED, Assembly, StoredTensor
+from headrace_engine.models.loaders.gguf_types import BLOCKS
 from headrace_engine.models.quantized_rows import QuantizedType, quantized_type, unpaired
 from headrace_engine.models.table_rows import TableType, table_type
 
@@ -85,22 +87,41 @@ def _bytes(part: StoredTensor, read: Callable[[StoredTensor], memoryview]) -> By
 def _placed(stored: StoredTensor, assembly: Assembly, read: Callable[[StoredTensor], memoryview]) -> NDArray[Any]:
     """Return rows of heads, of which each is a row of the same head in the tensor, or zeros."""
     (part,) = assembly.parts
-    heads, places = _places(assembly, stored.shape[0])
-    rows: NDArray[Any] = _array(part, read(part))[heads * assembly.group + np.maximum(places, 0)]
-    rows[places < 0] = 0
+    return _rows_placed(_entries(part, read), assembly, stored.shape[0])
+
+
+def _turned(stored: StoredTensor, assembly: Assembly, read: Callable[[StoredTensor], memoryview]) -> NDArray[Any]:
+    """Return rows of heads, of which each is a column of the head's matrix in the tensor, or zeros."""
+    (part,) = assembly.parts
+    heads = _numbers(part, read).reshape(-1, stored.shape[1], assembly.group)
+    return _rows_placed(heads.swapaxes(1, 2).reshape(-1, stored.shape[1]), assembly, stored.shape[0])
+
+
+def _rows_placed(found: NDArray[Any], assembly: Assembly, count: int) -> NDArray[Any]:
+    heads, places = _places(assembly, count)
+    rows: NDArray[Any] = found[heads * assembly.group + np.maximum(places, 0)]
+    rows[places < 0] = 0  # Blocks of zero bytes are zeros in every type.
     return rows
 
 
 def _placed_columns(
     stored: StoredTensor, assembly: Assembly, read: Callable[[StoredTensor], memoryview]
 ) -> NDArray[Any]:
-    """Return rows whose columns belong to heads, each a column of the same head in the tensor, or zeros."""
-    (part,) = assembly.parts
-    heads, places = _places(replace(assembly, first=0), stored.shape[1])
-    whole = _array(part, read(part))[assembly.first : assembly.first + stored.shape[0]]
-    columns: NDArray[Any] = np.ascontiguousarray(whole[:, heads * assembly.group + np.maximum(places, 0)])
-    columns[:, places < 0] = 0
-    return columns
+    """Return rows whose columns belong to heads, each a column or block of the same head in the tensor, or zeros."""
+    (part,), (count, width) = assembly.parts, stored.shape
+    in_blocks = part.storage == stored.storage and part.storage not in _TYPES
+    size = BLOCKS[stored.storage].block if in_blocks else 1
+    heads, places = _places(replace(assembly, first=0), width // size)
+    taken = heads * assembly.group + np.maximum(places, 0)
+    rows, step = np.empty((count, stored.nbytes // count), np.uint8), max(1, _VALUES_AT_ONCE // width)
+    for begin in range(0, count, step):
+        some = part.rows(assembly.first + begin, min(step, count - begin))
+        found = _bytes(some, read) if in_blocks else _numbers(some, read)
+        found = found.reshape(len(found), -1, BLOCKS[part.storage].bytes) if in_blocks else found
+        columns: NDArray[Any] = found[:, taken]
+        columns[:, places < 0] = 0
+        rows[begin : begin + step] = np.ascontiguousarray(columns).reshape(len(columns), -1).view(np.uint8)
+    return rows
 
 
 def _spread(stored: StoredTensor, assembly: Assembly, read: Callable[[StoredTensor], memoryview]) -> NDArray[Any]:
@@ -112,7 +133,17 @@ def _spread(stored: StoredTensor, assembly: Assembly, read: Callable[[StoredTens
     return rows
 
 
-_PLACING = {PLACED: _placed, PLACED_COLUMNS: _placed_columns, SPREAD: _spread}
+_PLACING = {PLACED: _placed, PLACED_COLUMNS: _placed_columns, TURNED: _turned, SPREAD: _spread}
+
+
+def _entries(part: StoredTensor, read: Callable[[StoredTensor], memoryview]) -> NDArray[Any]:
+    """Return the rows of a tensor as its numbers, or as bytes where it has blocks."""
+    return _array(part, read(part)) if part.storage in _TYPES else _bytes(part, read)
+
+
+def _numbers(part: StoredTensor, read: Callable[[StoredTensor], memoryview]) -> NDArray[Any]:
+    """Return the rows of a tensor as its numbers, or as float32 where it has blocks."""
+    return _array(part, read(part)) if part.storage in _TYPES else dequantized(part, _bytes(part, read))
 
 
 def _places(assembly: Assembly, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

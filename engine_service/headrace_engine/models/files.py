@@ -42,9 +42,9 @@ class Checksum:
 
 GROUPED = "GROUPED"
 """Layout of rows whose tensor holds others between them: `height` rows of each `group` rows."""
-
-PLACED, PLACED_COLUMNS, SPREAD = "PLACED", "PLACED_COLUMNS", "SPREAD"
-"""Layouts of heads whose entries, rows or columns, lie in other places; and of rows with a one in one column each."""
+PLACED, PLACED_COLUMNS, TURNED, SPREAD = "PLACED", "PLACED_COLUMNS", "TURNED", "SPREAD"
+"""Layouts of heads whose entries, rows or (blocks of) columns, lie in other places; the third's are columns of a matrix
+for each head, and become rows; and of rows with a one in one column each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ class Assembly:
         added: what is added to every scale.
         ordered: storage type of codes whose last part names the group of each input, and which become numbers; "":
             groups of inputs follow one another.
-        places: for each entry of a head its place among the `group` entries of a head in the tensor, or the column of
-            its one; −1: zeros.
+        places: for each entry, or block, of a head its place among the `group` of a head in the tensor, or the column
+            of its one; −1: zeros.
     """
 
     layout: str
@@ -117,7 +117,8 @@ class StoredTensor:
     @property
     def file_bytes(self) -> int:
         """Bytes of these."""
-        return self.nbytes * self.file_elements // max(1, self.elements)
+        whole = self.assembly.parts[0] if self.assembly is not None and self.assembly.places else self
+        return whole.nbytes * self.file_elements // max(1, whole.elements)
 
     def rows(self, first: int, count: int) -> StoredTensor:
         """Return some of its rows, or entries of a vector, as a tensor of their own."""

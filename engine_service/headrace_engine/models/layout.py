@@ -123,7 +123,7 @@ def bind(
     joined = by_file_name(expected_shapes(spec), layout.names)
     missing = [name for name in joined if name not in stored]
     if missing:
-        raise _missing(missing, spec, files, source)
+        raise absent(missing, spec, files, source)
     for name, parts in joined.items():
         tensor, first = _whole(stored[name], parts, spec, source), 0
         for canonical, shape in parts.items():
@@ -190,7 +190,8 @@ def name_some(names: Iterable[str]) -> str:
     return shown if len(listed) <= 4 else f"{shown} and {len(listed) - 4} more"
 
 
-def _missing(missing: list[str], spec: DecoderSpec, files: Iterable[str], source: str) -> BadModel:
+def absent(missing: Sequence[str], spec: DecoderSpec, files: Iterable[str], source: str) -> BadModel:
+    """Return an error about tensors that none of the files that were read has."""
     needs = f"{len(missing)} tensor(s) that {spec.architecture} of {source} needs"
     return BadModel(f"{name_some(files)}: {needs} are absent: {name_some(missing)}")
 

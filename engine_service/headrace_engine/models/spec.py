@@ -117,6 +117,9 @@ class ExpertsSpec:
         corrected: each expert has a number that is added to its sigmoid, or to its softmax over all, where experts are
             chosen, and not to its weight.
         scale: factor of weights.
+        groups: experts stand in this many groups of one size.
+        groups_used: a token's experts are those of this many groups alone: of those with the highest numbers that
+            experts are chosen by, or where these are corrected with the highest sums of two of them.
     """
 
     count: int
@@ -130,6 +133,8 @@ class ExpertsSpec:
     sigmoid: bool = False
     corrected: bool = False
     scale: float = 1.0
+    groups: int = 1
+    groups_used: int = 1
 
 
 @dataclass(frozen=True, slots=True)

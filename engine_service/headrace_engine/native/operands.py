@@ -44,6 +44,8 @@ class Routing:
         sigmoid: whether weights are sigmoids of scores, and not softmax over all.
         scale: factor of weights.
         correction: added to these weights where experts are chosen, float32 [experts]; None: nothing.
+        groups: number of groups that experts stand in.
+        groups_used: number of groups that a row's experts are of.
     """
 
     used: int
@@ -52,6 +54,8 @@ class Routing:
     sigmoid: bool = False
     scale: float = 1.0
     correction: NDArray[np.float32] | None = None
+    groups: int = 1
+    groups_used: int = 1
 
 
 def expert_struct(expert: ExpertWeights) -> abi.Expert:

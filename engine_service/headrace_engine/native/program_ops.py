@@ -162,6 +162,7 @@ class ProgramOps:
         op = abi.Experts(
             ctypes.addressof(structs), x, scores, shared, score, out, len(experts), routing.used, routing.normalised,
             activation, activations, routing.mixer_threshold, routing.sigmoid, routing.scale, correction,
+            routing.groups, routing.groups_used,
         )  # fmt: skip
         self._record("experts", op, (structs, experts, routing))
 

@@ -174,6 +174,62 @@ def test_a_correction_of_softmax(cpu: Cpu, rng: np.random.Generator, normalised:
     np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
 
 
+@settings(max_examples=16, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), kind=st.sampled_from(["softmax", "sigmoid", "softmax corrected"]), seed=st.integers(0, 2**16))
+def test_experts_of_some_groups_alone(cpu: Cpu, data: st.DataObject, kind: str, seed: int) -> None:
+    """Of groups with the highest score, or with corrections the highest sum of two; of equal ones the first."""
+    rng, size, groups = np.random.default_rng(seed), data.draw(st.integers(2, 6)), data.draw(st.integers(1, 7))
+    count, allowed = size * groups, data.draw(st.integers(1, groups))
+    used, rows = data.draw(st.integers(1, size * allowed)), data.draw(st.integers(1, 20))
+    experts, inputs = mixture(rng, cpu, "float32", count, 24, 20), random_inputs(rng, rows, 24, count)
+    inputs["scores"][::2] = np.tile(inputs["scores"][::2, :size], groups)  # Groups of the same corrections are equal.
+    either = rng.standard_normal((2, size)).astype(np.float32)
+    correction = None if kind == "softmax" else either[rng.integers(0, 2, groups)].reshape(-1)
+    scores = inputs["scores"].astype(np.float64)
+    weights = 1 / (1 + np.exp(-scores)) if kind == "sigmoid" else np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+    compared = scores if correction is None else weights + correction
+    best = -np.sort(-compared.reshape(rows, groups, size), axis=2)[:, :, : 1 if correction is None else 2].sum(2)
+    kept = np.argsort(-best, axis=1, kind="stable")[:, :allowed]
+    inside = (np.arange(count) // size == kept[..., None]).any(1)
+    chosen = np.argsort(-np.where(inside, compared, -np.inf), axis=1, kind="stable")[:, :used]
+    more = {"sigmoid": kind == "sigmoid", "correction": correction}
+    run = program(cpu, inputs, experts.packed, used, False, groups=groups, groups_used=allowed, **more)
+    wanted = mixed(inputs, experts.exact, chosen, np.take_along_axis(weights, chosen, 1))
+    np.testing.assert_allclose(run.run()["out"], wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+def test_groups_that_are_all_allowed_change_no_bit(cpu: Cpu, rng: np.random.Generator, corrected: bool) -> None:
+    experts, inputs = mixture(rng, cpu, "bfloat16", 8, 32, 40), random_inputs(rng, 20, 32, 8)
+    more = {"sigmoid": corrected, "correction": rng.standard_normal(8).astype(np.float32) if corrected else None}
+    whole = program(cpu, inputs, experts.packed, 3, True, **more).run()["out"]
+    grouped = program(cpu, inputs, experts.packed, 3, True, groups=4, groups_used=4, **more).run()["out"]
+    np.testing.assert_array_equal(grouped, whole)
+
+
+@pytest.mark.parametrize("more", [{}, {"sigmoid": True}, {"sigmoid": True, "groups": 2, "groups_used": 1}], ids=str)
+def test_a_row_with_a_score_of_no_number_has_none(cpu: Cpu, rng: np.random.Generator, more: dict[str, Any]) -> None:
+    experts, inputs = mixture(rng, cpu, "float32", 4, 32, 40), random_inputs(rng, 3, 32, 4)
+    more = {**more, "correction": np.zeros(4, np.float32)} if "groups" in more else more
+    clean = program(cpu, inputs, experts.packed, 2, True, **more).run()["out"]
+    inputs["scores"][1] = [1, 0, np.nan, 5]
+    got = program(cpu, inputs, experts.packed, 2, True, **more).run()["out"]
+    assert np.isnan(got[1]).all()
+    np.testing.assert_array_equal(got[[0, 2]], clean[[0, 2]])
+
+
+def test_a_correction_that_is_no_number_allows_no_group(cpu: Cpu, rng: np.random.Generator) -> None:
+    """Of the groups that a row does not use, no expert is taken."""
+    experts, inputs = mixture(rng, cpu, "float32", 4, 32, 40), random_inputs(rng, 3, 32, 4)
+    inputs["scores"][:] = [1, 0, 2, 5]
+    correction = np.array([0, 0, np.nan, 0], np.float32)
+    more: dict[str, Any] = {"sigmoid": True, "correction": correction, "groups": 2, "groups_used": 1}
+    got = program(cpu, inputs, experts.packed, 2, False, **more).run()["out"]
+    chosen, sigmoids = np.tile([0, 1], (3, 1)), 1 / (1 + np.exp(-inputs["scores"].astype(np.float64)))
+    wanted = mixed(inputs, experts.exact, chosen, np.take_along_axis(sigmoids, chosen, 1))
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+
+
 def test_sigmoids_that_are_all_zero_weigh_nothing(cpu: Cpu, rng: np.random.Generator) -> None:
     experts, inputs = mixture(rng, cpu, "float32", 4, 32, 40), random_inputs(rng, 3, 32, 4)
     inputs["scores"][:] = -200
@@ -235,10 +291,11 @@ def absent(expert: ExpertWeights) -> ExpertWeights:
     return ExpertWeights(*copies)
 
 
-def test_scores_that_are_no_numbers_choose_some_experts(cpu: Cpu, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("groups", [1, 2])
+def test_scores_that_are_no_numbers_choose_some_experts(cpu: Cpu, rng: np.random.Generator, groups: int) -> None:
     experts, inputs = mixture(rng, cpu, "float32", 4, 32, 40), random_inputs(rng, 2, 32, 4)
     inputs["scores"][1] = np.nan
-    got = program(cpu, inputs, experts.packed, 2, True).run()["out"]
+    got = program(cpu, inputs, experts.packed, 2, True, groups=groups, groups_used=1).run()["out"]
     assert np.isfinite(got[0]).all()
     assert np.isnan(got[1]).all()
 
@@ -258,6 +315,20 @@ def _other_codebook(experts: list[ExpertWeights]) -> tuple[list[ExpertWeights], 
 
 
 CHANGES = [(_used, "used"), (_other_shape, "experts"), (_other_codebook, "experts")]
+
+
+@pytest.mark.parametrize(
+    ("groups", "allowed", "field"),
+    [(0, 1, "groups"), (3, 1, "groups"), (8, 1, "groups"), (2, 0, "groups_used"), (2, 3, "groups_used"),
+     (4, 2, "groups_used"), (4, 3, "groups")],
+)  # fmt: skip
+def test_groups_that_contradict_are_refused(
+    cpu: Cpu, rng: np.random.Generator, groups: int, allowed: int, field: str
+) -> None:
+    experts, inputs = mixture(rng, cpu, "float32", 4, 32, 40), random_inputs(rng, 2, 32, 4)
+    more = {"groups": groups, "groups_used": allowed, "correction": np.zeros(4, np.float32)}
+    with pytest.raises(NativeError, match=f"^experts: {field}"):
+        program(cpu, inputs, experts.packed, 3, True, **more)
 
 
 @pytest.mark.parametrize(("change", "field"), CHANGES)

@@ -22,6 +22,8 @@ _PIECES = (f"{SPACE}the", f"{SPACE}hello", "world", f"{SPACE}is", "ing", f"{SPAC
 ARCHITECTURES = {
     "cohere": "command-r",
     "cohere2": "cohere2",
+    "deepseek_v2": "deepseek2",
+    "deepseek_v3": "deepseek2",
     "dots1": "dots1",
     "ernie4_5": "ernie4_5",
     "ernie4_5_moe": "ernie4_5-moe",
@@ -32,6 +34,7 @@ ARCHITECTURES = {
     "glm": "chatglm",
     "glm4": "glm4",
     "glm4_moe": "glm4moe",
+    "glm4_moe_lite": "deepseek2",
     "gpt_neox": "gptneox",
     "gpt_oss": "gpt-oss",
     "granite": "granite",
@@ -81,6 +84,8 @@ _ROUTED = {
     "routed_scaling_factor": "expert_weights_scale",
     "norm_topk_prob": "expert_weights_norm",
     "first_k_dense_replace": "leading_dense_block_count",
+    "n_group": "expert_group_count",
+    "topk_group": "expert_group_used_count",
     "moe_num_experts": "expert_count",
     "moe_k": "expert_used_count",
     "moe_layer_start_index": "leading_dense_block_count",
@@ -100,6 +105,7 @@ def write_gguf(
     pre: str = "llama-bpe",
     metadata: Mapping[str, Any] | None = None,
     extra_tensors: Mapping[str, Array] | None = None,
+    joint: bool | None = None,
 ) -> Path:
     """Write the directory `source` as file `path`.
 
@@ -109,8 +115,10 @@ def write_gguf(
         metadata: further keys, of type uint32, float32, string or array by value; they replace those of the model,
             and None takes one away.
         extra_tensors: further tensors, as F32.
+        joint: whether keys and values of latents are one matrix, as in old files; None: those of DeepSeek-V2 alone.
     """
     config = _as_others(read_json(source / "config.json"))
+    config["joint"] = config["model_type"] == "deepseek_v2" if joint is None else joint
     architecture = ARCHITECTURES[config["model_type"]]
     writer = gguf.GGUFWriter(path, architecture)
     replaced = dict(metadata or {})
@@ -227,13 +235,37 @@ def _model_keys(architecture: str, config: Mapping[str, Any]) -> dict[str, Any]:
     keys |= {key: value for key, value in found if value is not None and key not in without}
     if architecture == "ernie4_5-moe":
         keys["expert_shared_feed_forward_length"] = config["moe_num_shared_experts"] * config["moe_intermediate_size"]
-    if architecture in ("dots1", "ernie4_5-moe", "glm4moe", "minimax-m2"):
+    if architecture in ("deepseek2", "dots1", "ernie4_5-moe", "glm4moe", "minimax-m2"):
         keys |= {key: config[name] for name, key in _ROUTED.items() if name in config}
         keys |= {
             "expert_gating_func": 1 if architecture == "ernie4_5-moe" else 2,
             "expert_feed_forward_length": config.get("moe_intermediate_size", config["intermediate_size"]),
         }
+    if architecture == "deepseek2":
+        keys |= _latent_keys(config)
     return {"general.name": "tiny", **{f"{architecture}.{key}": value for key, value in keys.items()}}
+
+
+def _latent_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keys of latent attention, as files have them whose keys and values are one matrix, or two."""
+    rank, rotating, values = (config[name] for name in ("kv_lora_rank", "qk_rope_head_dim", "v_head_dim"))
+    size, is_old = config["qk_nope_head_dim"] + rotating, config["joint"]
+    keys = {
+        "attention.q_lora_rank": config["q_lora_rank"],
+        "attention.kv_lora_rank": rank,
+        "rope.dimension_count": rotating,
+        "attention.key_length": size if is_old else rank + rotating,
+        "attention.value_length": values if is_old else rank,
+    }
+    if not is_old:
+        keys |= {"attention.head_count_kv": 1, "attention.key_length_mla": size, "attention.value_length_mla": values}
+    if config["model_type"] == "deepseek_v2":
+        keys["expert_gating_func"] = None if is_old else 1
+    if "mlp_layer_types" in config:
+        keys["leading_dense_block_count"] = config["mlp_layer_types"].index("sparse")
+    if "mscale_all_dim" in (rope := _rope(config)):
+        keys["rope.scaling.yarn_log_multiplier"] = 0.1 * rope["mscale_all_dim"]
+    return keys
 
 
 def _eps_key(config: Mapping[str, Any]) -> dict[str, float]:
@@ -280,7 +312,7 @@ def _tensors(source: Path, config: Mapping[str, Any], architecture: str) -> Iter
     from safetensors.numpy import load_file
 
     for file in sorted(source.glob("*.safetensors")):
-        stacked = _stacked(load_file(file))
+        stacked = _split_heads(_stacked(load_file(file)), config)
         for name, data in _joined_qkv(stacked) if architecture == "chatglm" else stacked:
             layers = config["num_hidden_layers"]
             target = name if name.startswith("blk.") else file_tensor_name(name, architecture, layers)
@@ -329,6 +361,18 @@ def _stacked(tensors: Mapping[str, Array]) -> Iterator[tuple[str, Array]]:
             yield name.replace("shared_mlp.output_linear", "mlp.shared_expert.down_proj"), data
     for name, parts in experts.items():
         yield name, np.stack([parts[number] for number in range(len(parts))])
+
+
+def _split_heads(tensors: Iterable[tuple[str, Array]], config: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
+    """Yield tensors with keys and values of latents apart, as new files have them: those of keys turned."""
+    for name, data in tensors:
+        if name.endswith("kv_b_proj.weight") and not config["joint"]:
+            heads = data.reshape(config["num_attention_heads"], -1, data.shape[1])
+            still = config["qk_nope_head_dim"]
+            yield name.replace("kv_b_proj", "k_b_proj"), heads[:, :still].swapaxes(1, 2)
+            yield name.replace("kv_b_proj", "v_b_proj"), heads[:, still:]
+        else:
+            yield name, data
 
 
 def _joined_qkv(tensors: Iterable[tuple[str, Array]]) -> Iterator[tuple[str, Array]]:

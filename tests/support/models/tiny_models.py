@@ -200,9 +200,15 @@ FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "qwen3 moe": ("Qwen3Moe", {"head_dim": 24, "moe_intermediate_size": 40, "norm_topk_prob": True, **_EXPERTS}),
     "mixtral": ("Mixtral", {"num_local_experts": 4, "sliding_window": 20}),
     "olmoe": ("Olmoe", {**_EXPERTS}),
-    "glm4 moe": ("Glm4Moe", {**_ROUTED, "head_dim": 24, "use_qk_norm": True, "attention_bias": True}),
+    "glm4 moe": (
+        "Glm4Moe",
+        {**_ROUTED, "head_dim": 24, "use_qk_norm": True, "attention_bias": True, "n_group": 2, "topk_group": 1},
+    ),
     "glm4 moe plain": ("Glm4Moe", {**_ROUTED, "first_k_dense_replace": 0, "norm_topk_prob": False}),
-    "dots": ("Dots1", {**_ROUTED, "norm_topk_prob": True, "sliding_window": None}),
+    "dots": (
+        "Dots1",
+        {**_ROUTED, "norm_topk_prob": True, "sliding_window": None, "n_group": 2, "topk_group": 1},
+    ),
     "deepseek2": (
         "DeepseekV2",
         {
@@ -210,14 +216,33 @@ FAMILIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             **_LATENT,
             "q_lora_rank": None,
             "first_k_dense_replace": 1,
+            "topk_method": "group_limited_greedy",
+            "n_group": 4,
+            "topk_group": 2,
+            "rope_parameters": {**_YARN, "mscale": 0.8, "mscale_all_dim": 0.8},
+        },
+    ),
+    "deepseek2 biases": (
+        "DeepseekV2",
+        {
+            **_ROUTED,
+            **_LATENT,
+            "attention_bias": True,
+            "mlp_bias": True,
             "rope_parameters": {**_YARN, "mscale": 0.707, "mscale_all_dim": 0.9},
         },
     ),
-    "deepseek2 biases": ("DeepseekV2", {**_ROUTED, **_LATENT, "attention_bias": True, "mlp_bias": True}),
-    "deepseek3": ("DeepseekV3", {**_ROUTED, **_LATENT, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1}),
+    "deepseek3": ("DeepseekV3", {**_ROUTED, **_LATENT, "first_k_dense_replace": 1, "n_group": 4, "topk_group": 2}),
     "glm4 moe lite": (
         "Glm4MoeLite",
-        {**_ROUTED, **_LATENT, "v_head_dim": 32, "mlp_layer_types": ["sparse", "dense", "sparse"]},
+        {
+            **_ROUTED,
+            **_LATENT,
+            "v_head_dim": 32,
+            "n_group": 4,
+            "topk_group": 2,
+            "mlp_layer_types": ["sparse", "dense", "sparse"],
+        },
     ),
     "minicpm3": (
         "MiniCPM3",

@@ -125,6 +125,10 @@ class TestMismatch:
             ({"llama.rope.scaling.type": "linear"}, ["rope.scaling.factor"]),
             ({"llama.rope.dimension_count": 8}, ["rope.dimension_count"]),
             ({"llama.expert_count": 8}, ["expert_used_count"]),
+            (
+                {"llama.expert_count": 8, "llama.expert_used_count": 2, "llama.expert_group_count": 4},
+                ["expert_group_count = 4 is not supported for this architecture"],
+            ),
             ({"llama.logit_scale": 2.0}, ["logit_scale"]),
             ({"general.architecture": "mamba"}, ["'mamba'", "llama", "qwen2"]),
             ({"split.count": 2}, ["split.count"]),

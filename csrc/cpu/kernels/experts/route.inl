@@ -1,4 +1,4 @@
-// Mixtures of experts: which experts each row takes, and the rows of each expert.
+// Mixtures of experts: the rows of each expert.
 
 constexpr int64_t kFewRoutes = 16;  // that one job chooses for, instead of a phase of its own
 
@@ -12,6 +12,7 @@ struct Slots {
   int32_t* slots;     // [rows][used]: until they are grouped, the numbers of the experts
   float* weights;     // [rows][used]
   float* compared;    // [rows][count] what experts are chosen by; null: the scores
+  float* by_group;    // [rows][groups] what groups are chosen by; null: all are allowed
   int32_t* rows;      // [slots] the row of each slot
   int32_t* ends;      // [count] while grouping: the end of each expert's slots so far
   SlotGroup* groups;  // [num_groups]
@@ -61,7 +62,9 @@ Slots slots_at(const CoreExperts& op, int64_t rows, std::byte* base, int64_t* by
   Slots out{};
   out.slots = taker.take<int32_t>(count);
   out.weights = taker.take<float>(count);
-  out.compared = op.sigmoid != 0 || op.correction != nullptr ? taker.take<float>(rows * op.count) : nullptr;
+  const bool has_own = op.sigmoid != 0 || op.correction != nullptr || is_limited(op);
+  out.compared = has_own ? taker.take<float>(rows * op.count) : nullptr;
+  out.by_group = is_limited(op) ? taker.take<float>(rows * op.groups) : nullptr;
   out.rows = taker.take<int32_t>(count);
   out.ends = taker.take<int32_t>(op.count);
   out.groups = taker.take<SlotGroup>(count / kRowBlock + (count < op.count ? count : op.count));
@@ -84,90 +87,14 @@ Slots slots_of(const CoreExperts& op, const Step& step) {
   return slots;
 }
 
-// Return the first of the highest scores that come after score `last` in this order; -1: there is none.
-int32_t next_best(const float* scores, int32_t count, int32_t last) {
-  int32_t best = -1;
-  for (int32_t i = 0; i < count; i++) {
-    const bool after = last < 0 || scores[i] < scores[last] || (scores[i] == scores[last] && i > last);
-    if (after && (best < 0 || scores[i] > scores[best])) best = i;
-  }
-  return best;
-}
-
-// Return the weight of the i-th expert of a row; see CoreExperts.mixer_threshold.
-float mixer_weight(const CoreExperts& op, const float* scores, const int32_t* chosen, int32_t i) {
-  const float most = scores[chosen[i]];
-  float sum = 0;
-  for (int32_t expert = 0; expert < op.count; expert++) {
-    bool before = false;
-    for (int32_t j = 0; j < i; j++) before |= chosen[j] == expert;
-    const float size = __builtin_fabsf(scores[expert]), factor = size > most ? size : most;
-    const bool far = (most - scores[expert]) / factor > op.mixer_threshold;
-    if (!before && !far) sum += __builtin_expf(scores[expert] - most);
-  }
-  return 1 / sum;
-}
-
-float sigmoid_of(float score) {
-  return 1 / (1 + __builtin_expf(-score));
-}
-
-// Return the sum of e^(score - most) of all experts.
-float sum_of_all(const CoreExperts& op, const float* scores, float most) {
-  float sum = 0;
-  for (int32_t i = 0; i < op.count; i++) sum += __builtin_expf(scores[i] - most);
-  return sum;
-}
-
-// Write what a row's experts are chosen by.
-void compare(const CoreExperts& op, const float* scores, float most, float* compared) {
-  const float sum = op.sigmoid != 0 ? 1 : sum_of_all(op, scores, most);
-  for (int32_t i = 0; i < op.count; i++) {
-    compared[i] = op.sigmoid != 0 ? sigmoid_of(scores[i]) : __builtin_expf(scores[i] - most) / sum;
-    if (op.correction != nullptr) compared[i] += op.correction[i];
-  }
-}
-
-// Choose the highest of what is compared. Of values that are no numbers, any experts.
-void choose(const CoreExperts& op, const float* compared, int32_t* chosen) {
-  for (int32_t i = 0; i < op.used; i++) {
-    const int32_t best = next_best(compared, op.count, i == 0 ? -1 : chosen[i - 1]);
-    chosen[i] = best < 0 ? i : best;
-  }
-}
-
-// Write the weights of a row's experts but for their sum, and return that.
-float weigh_chosen(const CoreExperts& op, const float* scores, float most, const int32_t* chosen, float* weights) {
-  float sum = 0;
-  for (int32_t i = 0; i < op.used; i++) {
-    const float score = scores[chosen[i]];
-    sum += weights[i] = op.sigmoid != 0 ? sigmoid_of(score) : __builtin_expf(score - most);
-  }
-  if (op.sigmoid != 0) return op.normalised != 0 ? sum + 1e-20f : 1;  // All may be 0.
-  if (op.normalised != 0 && op.correction == nullptr) return sum;
-  const float total = sum_of_all(op, scores, most), least = 1e-12f * total;
-  return op.normalised == 0 ? total : (sum > least ? sum : least);
-}
-
-// Choose the experts of a row, and their weights.
-void route_row(const CoreExperts& op, const float* scores, float* compared, int32_t* chosen, float* weights) {
-  const int32_t first = next_best(scores, op.count, -1);
-  const float most = scores[first < 0 ? 0 : first];
-  if (compared != nullptr) compare(op, scores, most, compared);
-  choose(op, compared != nullptr ? compared : scores, chosen);
-  if (op.mixer_threshold > 0) {
-    for (int32_t i = 0; i < op.used; i++) weights[i] = op.scale * mixer_weight(op, scores, chosen, i);
-    return;
-  }
-  const float sum = weigh_chosen(op, scores, most, chosen, weights);
-  for (int32_t i = 0; i < op.used; i++) weights[i] = weights[i] / sum * op.scale;
+Choice choice_of(const CoreExperts& op, const Slots& slots, int64_t row) {
+  float* compared = slots.compared == nullptr ? nullptr : slots.compared + row * op.count;
+  float* by_group = slots.by_group == nullptr ? nullptr : slots.by_group + row * op.groups;
+  return {compared, by_group, slots.slots + row * op.used, slots.weights + row * op.used};
 }
 
 void route_rows(const CoreExperts& op, const Step& step, const Slots& slots, int64_t first, int64_t last) {
-  for (int64_t row = first; row < last; row++) {
-    float* compared = slots.compared == nullptr ? nullptr : slots.compared + row * op.count;
-    route_row(op, step.row(op.scores, row), compared, slots.slots + row * op.used, slots.weights + row * op.used);
-  }
+  for (int64_t row = first; row < last; row++) choose_for_row(op, step.row(op.scores, row), choice_of(op, slots, row));
 }
 
 // ---- phase 0: experts of each row ----

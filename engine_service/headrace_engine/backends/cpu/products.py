@@ -85,6 +85,10 @@ class RecordedProducts:
         assert spec is not None
         added, score = (None, None) if shared is None else (shared.out, shared.score)
         read = [each for each in (x, scores, added, score) if each is not None]
+        routing = Routing(
+            spec.used, spec.normalised, spec.mixer_threshold, spec.sigmoid, spec.scale, correction,
+            spec.groups, spec.groups_used,
+        )  # fmt: skip
         weights = [
             ExpertWeights(each.gate, each.up, each.down, each.gate_bias, each.up_bias, each.down_bias)
             for each in experts
@@ -96,7 +100,7 @@ class RecordedProducts:
                 offsets[x],
                 offsets[scores],
                 offsets[out],
-                Routing(spec.used, spec.normalised, spec.mixer_threshold, spec.sigmoid, spec.scale, correction),
+                routing,
                 activation=Gate[self._spec.gate],
                 activations=self._activations,
                 shared=NO_VALUE if added is None else offsets[added],

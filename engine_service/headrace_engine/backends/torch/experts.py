@@ -23,8 +23,20 @@ def route(scores: Tensor, spec: ExpertsSpec, correction: Tensor | None = None) -
     compared = scores
     if correction is not None:
         compared = (scores if spec.sigmoid else scores.softmax(1)) + correction.float()
+    if spec.groups_used < spec.groups:
+        compared = _of_groups(compared, spec)
     chosen = compared.sort(dim=1, descending=True, stable=True).indices[:, : spec.used]
     return chosen, _weights(scores, chosen, spec) * spec.scale
+
+
+def _of_groups(compared: Tensor, spec: ExpertsSpec) -> Tensor:
+    """Return what experts are chosen by, where those of groups that a row does not use have less than any number."""
+    grouped = compared.unflatten(1, (spec.groups, -1))
+    by_group = grouped.topk(2 if spec.corrected else 1, dim=2).values.sum(2)
+    used = by_group.sort(dim=1, descending=True, stable=True).indices[:, : spec.groups_used]
+    unused = torch.ones_like(by_group, dtype=torch.bool).scatter(1, used, False)
+    left: Tensor = grouped.masked_fill(unused[..., None], -torch.inf).flatten(1)
+    return left
 
 
 def _weights(scores: Tensor, chosen: Tensor, spec: ExpertsSpec) -> Tensor:

@@ -42,6 +42,7 @@ class Family:
         hf, gguf: how files of each format hold the tensors.
         apart: returns the tensors of a Hugging Face checkpoint of a decoder as `hf` names them, where its files hold
             some in another way; it raises BadModel, naming the source of the decoder, where shapes differ.
+        gguf_apart: the same for GGUF files.
         others: beginnings of the names of tensors of other parts, which a Hugging Face checkpoint may hold beside the
             decoder, and which are left out.
         derived: ends of the names of tensors that follow from the config, besides those of rotary embeddings.
@@ -54,6 +55,7 @@ class Family:
     hf: FileLayout = HF_LAYOUT
     gguf: FileLayout = GGUF_LAYOUT
     apart: Callable[[DecoderSpec, Mapping[str, StoredTensor], str], dict[str, StoredTensor]] | None = None
+    gguf_apart: Callable[[DecoderSpec, Mapping[str, StoredTensor], str], dict[str, StoredTensor]] | None = None
     others: tuple[str, ...] = ()
     derived: tuple[str, ...] = ()
     copies: Mapping[str, str] = field(default_factory=dict)

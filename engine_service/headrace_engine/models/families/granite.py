@@ -9,7 +9,8 @@ from headrace_engine.models.config_fields import ConfigFields
 from headrace_engine.models.families.family import Family, GgufHints, check_absent
 from headrace_engine.models.families.from_config import decoder_from_config
 from headrace_engine.models.families.from_metadata import decoder_from_metadata
-from headrace_engine.models.families.latent import LATENT_NAMES, decoder_with_latents, heads_arranged
+from headrace_engine.models.families.latent import decoder_with_latents
+from headrace_engine.models.families.latent_heads import LATENT_NAMES, heads_arranged
 from headrace_engine.models.families.llama import with_biases
 from headrace_engine.models.families.mixtures.fields import gguf_experts, read_experts, with_experts
 from headrace_engine.models.layout import GGUF_NAMES, HF_NAMES, FileLayout

@@ -1,22 +1,18 @@
-"""Multi-head latent attention: what configs say of it, and the heads of files arranged as every decoder has them.
-
-In files, what rotates of a head of queries stands last, keys and values of a head stand in one matrix, and values may
-be shorter than keys. Here what rotates stands first, and values are padded with zeros.
-"""
+"""Multi-head latent attention: what configs and GGUF metadata say of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from headrace_engine.errors import BadModel
+from headrace_engine.config import RopeScalingType
+from headrace_engine.errors import shown
 from headrace_engine.models.config_fields import ConfigFields
-from headrace_engine.models.families.family import check_width
+from headrace_engine.models.families.family import GgufHints, check_width
 from headrace_engine.models.families.from_config import decoder_from_config
-from headrace_engine.models.files import FLOATS, PLACED, PLACED_COLUMNS, SPREAD, Assembly, StoredTensor
-from headrace_engine.models.layout import HF_NAMES, wrong_shape
+from headrace_engine.models.families.from_metadata import decoder_from_metadata
 from headrace_engine.models.rope.reading import (
+    MOST_MSCALE,
     scaling_table,
     scaling_type,
     scaling_type_name,
@@ -30,22 +26,7 @@ _EPS = 1e-6
 _MOST_ROTATING, _MOST_STILL = 256, 1_024
 """Maximum entries of a head that rotate, and that do not: more than any model has, and what is made of a small file
 stays small."""
-_NONE = -1
-_PREFIX = "model.layers.{i}.self_attn."
-_OWN = (*(f"{name}_heads.weight" for name in "qkvo"), "k_spread.weight", "o_heads.bias")
-"""Ends of the names of what is made of the matrices of other programs."""
-
-LATENT_NAMES: Mapping[str, str] = {
-    **HF_NAMES,
-    "q_latent": f"{_PREFIX}q_a_proj.weight",
-    "q_latent_norm": f"{_PREFIX}q_a_layernorm.weight",
-    "latent": f"{_PREFIX}kv_a_proj_with_mqa.weight",
-    "k_shared": f"{_PREFIX}kv_a_proj_with_mqa.weight",
-    "latent_norm": f"{_PREFIX}kv_a_layernorm.weight",
-    **{name: f"{_PREFIX}{name}_heads.weight" for name in ("q", "k", "v", "o")},
-    "k_spread": f"{_PREFIX}k_spread.weight",
-}
-"""Names of Hugging Face checkpoints, once heads are arranged."""
+_LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
 
 
 def decoder_with_latents(config: ConfigFields, architecture: str, **options: Any) -> DecoderSpec:
@@ -98,74 +79,74 @@ def _score_scale(config: ConfigFields, spec: DecoderSpec, head_dim: int) -> floa
     return float(head_dim**-0.5 * more * more)
 
 
-def heads_arranged(spec: DecoderSpec, tensors: Mapping[str, StoredTensor], source: str) -> dict[str, StoredTensor]:
-    """Return the tensors of a checkpoint with heads as decoders have them. Files of our own have them so already.
+def latents_from_metadata(metadata: ConfigFields, architecture: str, hints: GgufHints) -> DecoderSpec:
+    """Read the GGUF metadata that decoders with latent attention share.
 
     Raises:
-        BadModel: a tensor is absent, has another shape, or holds no numbers.
+        BadModel: a key is absent, of the wrong type or not supported; names it.
     """
-    found = dict(tensors)
-    for layer in range(spec.num_layers):
-        prefix = _PREFIX.format(i=layer)
-        joined = {f"{prefix}{name}.weight": (name, shape) for name, shape in _joined_shapes(spec).items()}
-        bias = f"{prefix}o_proj.bias"
-        raw = [name for name in (*joined, *((bias,) if spec.output_bias else ())) if name in found]
-        arranged = [name for name in (f"{prefix}{own}" for own in _OWN) if name in found]
-        if raw and arranged:
-            text = (
-                f"stands beside {arranged[0]}: heads of a layer may be those of other programs, or arranged, not both"
-            )
-            raise found[raw[0]].error(text)
-        if arranged:
-            continue
-        for file_name, (name, shape) in joined.items():
-            tensor = found.pop(file_name, None)
-            if tensor is None:
-                raise BadModel(f"{source}: {spec.architecture} needs {file_name}, which is absent")
-            _check(tensor, shape, spec, source)
-            found |= {each.name: each for each in _arranged(spec, tensor, name, prefix)}
-        if bias in raw:
-            name = f"{prefix}o_heads.bias"
-            found[name] = replace(found.pop(bias), name=name)
-    return found
+    heads, rotating = metadata.integer("attention.head_count"), metadata.integer("rope.dimension_count")
+    if rotating > _MOST_ROTATING:
+        raise metadata.error("rope.dimension_count", f"is not supported; allowed: at most {_MOST_ROTATING}")
+    has_latent = metadata.get("attention.q_lora_rank") not in (None, 0)
+    query_rank = metadata.integer("attention.q_lora_rank") if has_latent else None
+    rank = metadata.integer("attention.kv_lora_rank")
+    size, values = _gguf_sizes(metadata, heads, rotating, rank)
+    scale = _gguf_scale(metadata)
+    same = {"attention.key_length": size, "attention.value_length": size, "attention.head_count_kv": heads}
+    # Cosines and sines have no factor, if scores do.
+    plain = metadata.replacing({**same, _LOG_MULTIPLIER: None if scale is None else 1.0})
+    spec = decoder_from_metadata(plain, architecture, hints, partial=True)
+    latent = LatentSpec(rank, query_rank, _EPS, values)
+    return replace(spec, latent=latent, attention_scale=_gguf_score_scale(metadata, spec, scale))
 
 
-def _joined_shapes(spec: DecoderSpec) -> Mapping[str, tuple[int, int]]:
-    """Return the shapes of the matrices with heads in files."""
-    assert spec.latent is not None
-    latent, heads, hidden = spec.latent, spec.num_heads, spec.hidden_size
-    return {
-        "q_b_proj" if latent.query_rank else "q_proj": (spec.query_width, latent.query_rank or hidden),
-        "kv_b_proj": (heads * (spec.head_dim - spec.rotary_dim + latent.value_dim), latent.rank),
-        "o_proj": (hidden, heads * latent.value_dim),
-    }
+def _gguf_sizes(metadata: ConfigFields, heads: int, rotating: int, rank: int) -> tuple[int, int]:
+    """Return the sizes of keys and of values of a head.
+
+    Where files have a matrix for each, they count one head of keys, of the size of the latent and of what rotates.
+    """
+    key, value, kv_heads = "attention.key_length", "attention.value_length", "attention.head_count_kv"
+    given = [metadata.get(f"{name}_mla") is not None for name in (key, value)]
+    end = "_mla" if any(given) else ""
+    size = metadata.integer(f"{key}{end}", minimum=rotating + 1, maximum=rotating + _MOST_STILL)
+    if size % 2:
+        raise metadata.error(f"{key}{end}", "must be even, for rotary embeddings")
+    values = metadata.integer(f"{value}{end}", maximum=size)
+    allowed = (1, heads) if end else (heads,)
+    if metadata.integer(kv_heads, heads) not in allowed:
+        few = f"1 or {heads}" if end else f"{heads}, or 1 with {key}_mla"
+        raise metadata.error(kv_heads, f"is not supported: {heads} heads have keys of their own; allowed: {few}")
+    if end:
+        for name, parts, wide in (
+            (key, "attention.kv_lora_rank + rope.dimension_count", rank + rotating),
+            (value, "attention.kv_lora_rank", rank),
+        ):
+            if metadata.integer(name, wide) != wide:
+                raise metadata.error(name, f"contradicts {parts} = {wide}, which it is beside {name}_mla")
+    return size, values
 
 
-def _check(tensor: StoredTensor, shape: tuple[int, int], spec: DecoderSpec, source: str) -> None:
-    if tensor.shape != shape:
-        raise wrong_shape(tensor, shape, spec, source)
-    if tensor.assembly is not None or tensor.storage not in FLOATS:
-        raise tensor.error(f"is {tensor.storage}; supported are {', '.join(FLOATS)}")
+def _gguf_scale(metadata: ConfigFields) -> float | None:
+    """Return mscale_all_dim of YaRN; None: there is none."""
+    given = metadata.get(_LOG_MULTIPLIER)
+    if given is None or (given == 0 and not isinstance(given, bool)):
+        return None
+    # Files hold a tenth of it, and no mscale: DeepSeek's configs have the same number for both.
+    scale = 10 * metadata.number(_LOG_MULTIPLIER)
+    if scale > MOST_MSCALE:
+        raise metadata.error(_LOG_MULTIPLIER, f"is out of range; allowed: at most {MOST_MSCALE / 10:g}")
+    return scale
 
 
-def _arranged(spec: DecoderSpec, tensor: StoredTensor, name: str, prefix: str) -> Iterator[StoredTensor]:
-    """Yield the matrices that are made of one of a file."""
-    assert spec.latent is not None
-    size, turning, values = spec.head_dim, spec.rotary_dim, spec.latent.value_dim
-    still, padding = size - turning, (_NONE,) * (size - values)
-    heads, inner = spec.query_width, tensor.shape[1]
-
-    def made(part: str, layout: str, shape: tuple[int, int], group: int, places: tuple[int, ...]) -> StoredTensor:
-        nbytes = tensor.nbytes // tensor.elements * shape[0] * shape[1]
-        assembly = Assembly(layout, (tensor,), group, places=places)
-        return replace(tensor, name=f"{prefix}{part}.weight", shape=shape, nbytes=nbytes, assembly=assembly)
-
-    if name == "o_proj":
-        yield made("o_heads", PLACED_COLUMNS, (tensor.shape[0], heads), values, (*range(values), *padding))
-    elif name == "kv_b_proj":
-        group = still + values
-        yield made("k_heads", PLACED, (heads, inner), group, ((_NONE,) * turning + tuple(range(still))))
-        yield made("v_heads", PLACED, (heads, inner), group, (*range(still, group), *padding))
-        yield made("k_spread", SPREAD, (heads, turning), 0, (*range(turning), *(_NONE,) * still))
-    else:
-        yield made("q_heads", PLACED, (heads, inner), size, (*range(still, size), *range(still)))
+def _gguf_score_scale(metadata: ConfigFields, spec: DecoderSpec, scale: float | None) -> float | None:
+    """Return the factor of products of queries and keys; see `_score_scale`."""
+    (rope,) = spec.ropes
+    if scale is None or rope.scaling is RopeScalingType.MODEL:
+        return None
+    kind = metadata.get("rope.scaling.type")
+    if kind != "yarn":
+        found = "without rope.scaling.type" if kind is None else f"with rope.scaling.type = {shown(kind)}"
+        raise metadata.error(_LOG_MULTIPLIER, f"is not supported {found}; allowed: with yarn")
+    more = yarn_attention_factor(rope.factor, scale)
+    return float(spec.head_dim**-0.5 * more * more)

@@ -111,8 +111,10 @@ def _check_factors(header: GgufHeader, spec: DecoderSpec) -> None:
 
 
 def _bind(header: GgufHeader, family: Family, spec: DecoderSpec) -> tuple[dict[str, TensorInfo], list[str]]:
-    source = header.path.name
-    tensors, rest = bind(spec, header.tensors, family.gguf, "its metadata", [source])
+    source, stored = header.path.name, header.tensors
+    if family.gguf_apart is not None:
+        stored = family.gguf_apart(spec, stored, "its metadata")
+    tensors, rest = bind(spec, stored, family.gguf, "its metadata", [source])
     for info in tensors.values():
         if info.stored.storage not in READABLE_TYPES:
             text = f"has type {info.stored.storage}, which is not supported"

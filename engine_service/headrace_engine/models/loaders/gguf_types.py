@@ -61,7 +61,10 @@ STORAGE_TYPES: Mapping[int, StorageType] = {
 }
 """Storage types by their number in the file."""
 
+BLOCKS: Mapping[str, StorageType] = {storage.name: storage for storage in STORAGE_TYPES.values()}
+"""Storage types by name."""
+
 _NOT_READ = frozenset({"Q8_1", "Q8_K", "Q1_0", "I8", "I16", "I32", "I64"})
 
-READABLE_TYPES = frozenset(storage.name for storage in STORAGE_TYPES.values()) - _NOT_READ
+READABLE_TYPES = frozenset(BLOCKS) - _NOT_READ
 """Storage types that weights may have."""

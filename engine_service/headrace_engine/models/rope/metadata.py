@@ -48,7 +48,15 @@ def rope_from_metadata(
     return base if factor == 1 else replace(base, scaling=RopeScalingType.LINEAR, factor=factor)
 
 
+_NEUTRAL = {"rope.scaling.yarn_attn_factor": (1,), "rope.scaling.yarn_ext_factor": (-1, 1)}
+"""Keys of YaRN that are not computed, and the values that change nothing."""
+
+
 def _yarn_of_metadata(base: RopeSpec, metadata: ConfigFields) -> RopeSpec:
+    for name, neutral in _NEUTRAL.items():
+        given = metadata.get(name)
+        if given is not None and (isinstance(given, bool) or given not in neutral):
+            raise metadata.error(name, "is not supported; allowed: 1, or leave it out")
     factor = metadata.number("rope.scaling.factor", minimum=1)
     if base.theta <= 1:
         raise metadata.error("rope.freq_base", "must be above 1 for rope.scaling.type = 'yarn'")

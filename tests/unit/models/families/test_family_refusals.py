@@ -18,6 +18,7 @@ _LATENT: dict[str, Any] = {
     **_ROUTED, "num_key_value_heads": 4, "q_lora_rank": None, "kv_lora_rank": 24, "qk_nope_head_dim": 20,
     "qk_rope_head_dim": 12, "v_head_dim": 16, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1,
 }  # fmt: skip
+_LIMITED = {**_LATENT, "topk_method": "group_limited_greedy"}
 _GIVEN = ("n_shared_experts", "rope_interleave", "routed_scaling_factor", "first_k_dense_replace")
 _MOST = {"rope_type": "yarn", "factor": 3e38}
 _LINEAR = {"rope_type": "linear", "factor": 2.0, "mscale_all_dim": 1.0}
@@ -49,11 +50,10 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("Exaone4ForCausalLM", {"sliding_window": 8, "sliding_window_pattern": None}, "sliding_window_pattern is absent"),
     ("Exaone4ForCausalLM", {"mlp_bias": True}, "mlp_bias = True is not supported"),
     ("OlmoeForCausalLM", {"clip_qkv": 8.0}, "clip_qkv = 8.0"),
-    (
-        "Glm4MoeForCausalLM",
-        {**_ROUTED, "n_group": 4, "topk_group": 2},
-        "topk_group = 2 is not supported; supported are",
-    ),
+    ("Glm4MoeForCausalLM", {**_ROUTED, "n_group": 3}, "n_group = 3 does not divide n_routed_experts = 4"),
+    ("Glm4MoeForCausalLM", {**_ROUTED, "n_group": 2, "topk_group": 3}, "topk_group = 3 must be an integer from 1 to 2"),
+    ("Dots1ForCausalLM", {**_ROUTED, "n_group": 4, "topk_group": 2}, "n_group = 4 makes groups of one of 4 experts;"),
+    ("Dots1ForCausalLM", {**_ROUTED, "n_group": 0}, "n_group = 0 must be an integer from 1"),
     (
         "Glm4MoeForCausalLM",
         {**_ROUTED, "first_k_dense_replace": 4},
@@ -76,10 +76,15 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("PhiMoEForCausalLM", {**_PHIMOE, "router_jitter_noise": 0}, "router_jitter_noise = 0 must be above 0"),
     (_V2, {**_LATENT, "norm_topk_prob": True}, "norm_topk_prob = True is not supported"),
     (_V2, {**_LATENT, "topk_method": "noaux_tc"}, "topk_method = 'noaux_tc' is not supported; supported are greedy"),
-    (_V2, {**_LATENT, "topk_method": "group_limited_greedy", "n_group": 4}, "topk_group = 1 is not supported; support"),
+    (_V2, {**_LIMITED, "n_group": 4}, "topk_group = 1 allows 1 of 4 experts, fewer than num_experts_per_tok = 2"),
+    (_V2, {**_LIMITED, "n_group": None}, "n_group is absent and must be an integer from 1"),
+    (_V2, {**_LIMITED, "n_group": 2, "topk_group": None}, "topk_group is absent and must be an integer from 1 to 2"),
     (_V2, {**_LATENT, "scoring_func": "sigmoid"}, "scoring_func = 'sigmoid' is not supported; supported is softmax"),
     (_V2, {**_LATENT, "moe_layer_freq": 2}, "moe_layer_freq = 2 is not supported; supported is 1"),
-    (_V3, {**_LATENT, "n_group": 8, "topk_group": 4}, "topk_group = 4 is not supported; supported are all groups, 8"),
+    (_V3, {**_LATENT, "n_group": 2, "topk_group": 1, "num_experts_per_tok": 3}, "topk_group = 1 allows 2 of 4 experts"),
+    (_V3, {**_LATENT, "n_group": ...}, "n_group is absent and does not divide n_routed_experts = 4"),
+    (_V3, {**_LATENT, "topk_group": ...}, "topk_group is absent and must be an integer from 1 to 1"),
+    (_V3, {**_LATENT, "n_group": None}, "n_group = null is not supported; leave it out for the default"),
     (_V3, {**_LATENT, "scoring_func": "softmax"}, "scoring_func = 'softmax' is not supported; supported is sigmoid"),
     (_V3, {**_LATENT, "topk_method": "greedy"}, "topk_method = 'greedy' is not supported; supported is noaux_tc"),
     (_V3, {**_LATENT, "rope_interleave": False}, "rope_interleave = False is not supported; supported is true"),

@@ -79,7 +79,9 @@ def test_sequences_are_those_of_transformers(backend: str, family: Any) -> None:
 def test_gguf_files_of_the_same_weights_say_the_same(backend: str, family: Any, tmp_path: Path) -> None:
     config = read_json(family[0] / "config.json")
     one_norm = config.get("num_ln_in_parallel_attn") != 2 and config.get("parallel_attn", True)
-    if config["model_type"] not in ARCHITECTURES or not one_norm:
+    biased = config["model_type"] == "deepseek_v2" and config["attention_bias"]
+    mixed = config["model_type"] == "glm4_moe_lite"  # Files name the number of dense layers, which are the first.
+    if config["model_type"] not in ARCHITECTURES or not one_norm or biased or mixed:
         pytest.skip("no converter writes this family as GGUF, or its files are not read")
     with opened(backend, make_tiny_gguf(tmp_path / "tiny.gguf", family[0])) as lanes:
         lane = lanes.add(PROMPT, new_tokens=COUNT)

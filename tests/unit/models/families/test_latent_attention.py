@@ -142,7 +142,7 @@ def test_what_a_file_holds_is_counted_without_padding(name: str, tmp_path: Path)
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda tensors: tensors.pop(KV), f"needs {KV}, which is absent"),
+        (lambda tensors: tensors.pop(KV), f"DeepseekV3ForCausalLM of config.json needs are absent: {KV}"),
         (lambda tensors: tensors.update({KV: tensors[KV][:-1].clone()}), f"tensor {KV} is [143, 24], but config.json"),
         (
             lambda tensors: tensors.update({KV: tensors[KV].to(torch.int8)}),

@@ -14,11 +14,14 @@ from headrace_engine.models.families.from_config import decoder_from_config, win
 from headrace_engine.models.families.from_metadata import decoder_from_metadata
 from headrace_engine.models.families.llama import ERNIE
 from headrace_engine.models.families.mixtures.fields import (
+    SIGMOID,
+    SOFTMAX,
     behind,
-    check_groups,
+    gating_function,
     gguf_experts,
     read_experts,
     with_experts,
+    with_groups,
 )
 from headrace_engine.models.files import StoredTensor
 from headrace_engine.models.layout import GGUF_NAMES, HF_NAMES, FileLayout
@@ -30,8 +33,7 @@ _DOTS_WINDOW, _DOTS_FULL_LAYERS = 4_096, 62
 _ERNIE_MOE = "Ernie4_5_MoeForCausalLM"
 _ERNIE_FIRST, _ERNIE_SHARED, _ERNIE_LEAST = 1, 2, 1e-12
 _MINIMAX_HEAD_DIM, _MINIMAX_THETA = 128, 5_000_000.0
-_SOFTMAX, _SIGMOID = 1, 2
-"""Values of `expert_gating_func` in GGUF files."""
+_ONE_GROUP = (1, 1)
 
 
 def _glm(config: ConfigFields) -> DecoderSpec:
@@ -53,11 +55,10 @@ def _dots(config: ConfigFields) -> DecoderSpec:
 
 def _with_experts(config: ConfigFields, spec: DecoderSpec, *, normalised: bool, dense: int) -> DecoderSpec:
     """Return the spec with experts behind the first layers, `dense` where the config does not say how many."""
-    check_groups(config)
     normalised = config.flag("norm_topk_prob", normalised)
     experts = read_experts(config, count="n_routed_experts", width="moe_intermediate_size", normalised=normalised)
     shared, scale = config.integer("n_shared_experts", 1), config.number("routed_scaling_factor", 1.0)
-    experts = replace(experts, scale=scale, sigmoid=True, corrected=True)
+    experts = with_groups(config, replace(experts, scale=scale, sigmoid=True, corrected=True), 1, 1)
     return behind(spec, experts, shared, config, "first_k_dense_replace", dense)
 
 
@@ -88,12 +89,12 @@ def _glm_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
     predicting = metadata.integer("nextn_predict_layers", 0, minimum=0, maximum=spec.num_layers - 1)
     spec = replace(spec, layers=spec.layers[: spec.num_layers - predicting])
     norm = QkNorm.HEAD if "blk.0.attn_q_norm.weight" in hints.names else QkNorm.NONE
-    return _gguf_experts(metadata, replace(spec, qk_norm=norm), normalised=True)
+    return _gguf_experts(metadata, replace(spec, qk_norm=norm), normalised=True, groups=_ONE_GROUP)
 
 
 def _dots_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
     spec = replace(decoder_from_metadata(metadata, "dots1", hints), qk_norm=QkNorm.HEAD)
-    return _gguf_experts(metadata, spec, normalised=False)
+    return _gguf_experts(metadata, spec, normalised=False, groups=_ONE_GROUP)
 
 
 def _minimax_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
@@ -101,20 +102,17 @@ def _minimax_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
     return _gguf_experts(metadata, replace(spec, qk_norm=QkNorm.WHOLE), normalised=True)
 
 
-def _check_gating(metadata: ConfigFields, only: int) -> None:
-    if metadata.get("expert_gating_func") not in (None, only):
-        raise metadata.error("expert_gating_func", f"is not supported for this architecture; supported is {only}")
-    if metadata.integer("expert_group_used_count", 1) < metadata.integer("expert_group_count", 1):
-        raise metadata.error("expert_group_used_count", "is not supported; supported are all groups")
-
-
-def _gguf_experts(metadata: ConfigFields, spec: DecoderSpec, *, normalised: bool) -> DecoderSpec:
+def _gguf_experts(
+    metadata: ConfigFields, spec: DecoderSpec, *, normalised: bool, groups: tuple[int, int] | None = None
+) -> DecoderSpec:
     check_absent(metadata, ("attention.scale",))
-    _check_gating(metadata, _SIGMOID)
-    experts, shared = gguf_experts(metadata, spec, normalised=normalised, scaled=True), 0
+    gating_function(metadata, SIGMOID, (SIGMOID,))
+    experts = gguf_experts(
+        metadata, spec, normalised=normalised, scaled=True, sigmoid=True, corrected=True, groups=groups
+    )
+    shared = 0
     if metadata.get("expert_shared_count") is not None:
         shared = metadata.integer("expert_shared_count", minimum=0)
-    experts = replace(experts, sigmoid=True, corrected=True)
     return behind(spec, experts, shared, metadata, "leading_dense_block_count", 0)
 
 
@@ -141,16 +139,16 @@ def _ernie(config: ConfigFields) -> DecoderSpec:
 
 def _ernie_gguf(metadata: ConfigFields, hints: GgufHints) -> DecoderSpec:
     check_absent(metadata, ("attention.scale",))
-    _check_gating(metadata, _SOFTMAX)
+    gating_function(metadata, SOFTMAX, (SOFTMAX,))
     if metadata.integer("interleave_moe_layer_step", 1) != 1:
         raise metadata.error("interleave_moe_layer_step", "is not supported; supported is 1")
     spec = decoder_from_metadata(metadata, "ernie4_5-moe", hints)
     spec = replace(spec, head_bias="output.bias" in hints.names)
-    experts = gguf_experts(metadata, spec, normalised=True)
+    experts = gguf_experts(metadata, spec, normalised=True, corrected=True)
     first = metadata.integer("leading_dense_block_count", 0, minimum=0, maximum=spec.num_layers - 1)
     wide = metadata.integer("expert_shared_feed_forward_length", 0, minimum=0)
     sparse = [index >= first for index in range(spec.num_layers)]
-    return with_experts(spec, replace(experts, corrected=True, shared_width=wide), sparse)
+    return with_experts(spec, replace(experts, shared_width=wide), sparse)
 
 
 def _ernie_apart(spec: DecoderSpec, tensors: Mapping[str, StoredTensor], source: str) -> dict[str, StoredTensor]:
