@@ -91,7 +91,7 @@ def _check_size(requested: ResponseFormat) -> None:
         wanted = WantedCalls.of(requested)
         schema = wanted.schema or ""
         _check_bytes((schema,), MAX_BYTES)
-        _check_bytes((schema, *wanted.tools, *wanted.names, *wanted.strict), MAX_PARTS_BYTES)
+        _check_bytes((schema, *wanted.tools), MAX_PARTS_BYTES)
     elif requested.kind is ResponseFormatKind.STRUCTURAL_TAG:
         _check_bytes((requested.text,), MAX_PARTS_BYTES)
     else:

@@ -105,7 +105,7 @@ def _optional(rules: Rules, form: CallFormat, layout: Layout, functions: list[Fu
         return f"({_marked(rules, form, calls)} | {_no_calls(rules, form, layout, wanted)})"
     call = _several(rules, f"{rules.literal(layout.open)} {calls}", wanted)
     begins = [begin for begin, _ in form.sections]
-    # Free text has no special tokens, which marks may be, and then does not spell these marks either: machines read text.
+    # Free text has no special tokens, which marks may be, nor the letters of such marks, which machines would read.
     special = [mark for mark in (layout.open, *begins, *form.dropped) if rules.is_special(mark)]
     sections = [
         f"{rules.upto(begin, special)} {_section(rules, call, end)}" for begin, end in form.sections if begin in special
