@@ -365,6 +365,7 @@ def test_the_size_of_tools_is_that_of_their_text() -> None:
         head, end = '{"function": {"name": "time"}, "notes": [""', "]}"
         return head + ',""' * ((size - len(head) - len(end)) // 3) + end
 
-    guide(Letters([]), WantedCalls("hermes", "", opened=False, tools=(tool(MAX_PARTS_BYTES),), required=True))
+    more: Any = {"opened": False, "required": True, "names": ("time",), "strict": ("time",)}
+    guide(Letters([]), WantedCalls("hermes", "", tools=(tool(MAX_PARTS_BYTES),), **more))
     with pytest.raises(InvalidArgument, match=f"allowed: at most {MAX_PARTS_BYTES}"):
-        guide(Letters([]), WantedCalls("hermes", "", opened=False, tools=(tool(MAX_PARTS_BYTES + 4),), required=True))
+        guide(Letters([]), WantedCalls("hermes", "", tools=(tool(MAX_PARTS_BYTES + 4),), **more))
