@@ -315,6 +315,13 @@ def test_no_call_is_written_as_free_text(calls: str, text: str) -> None:
             assert refused is not None
 
 
+def test_what_follows_a_call_without_a_closing_mark_is_text() -> None:
+    call, other = '{"name": "time", "arguments": {}}', '{"name": "rm", "arguments": {}}'
+    for size in (0, 1):
+        found = parted("gigachat", f"<|function_call|>{call}, {other}", tools=TOOLS, size=size)
+        assert found == [("time", "{}"), f", {other}"]
+
+
 def test_a_closing_mark_without_its_opening_one_is_text() -> None:
     for text in ("[time()] <|python_end|> so", "<|python_tag|>[time()] <|python_end|> so"):
         for size in (0, 1):
