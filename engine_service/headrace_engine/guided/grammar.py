@@ -10,7 +10,7 @@ from headrace_proto.pure.limits import MAX_PARTS_BYTES
 from llguidance import LLMatcher
 
 from headrace_engine.guided.calls.answer import grammar_of_calls
-from headrace_engine.guided.calls.lark import JSON_OPTIONS
+from headrace_engine.guided.calls.lark import JSON_OPTIONS, literally
 from headrace_engine.guided.calls.wanted import WantedCalls
 from headrace_engine.guided.ebnf import lark_of_ebnf
 from headrace_engine.guided.library import LibraryFailed, call_library
@@ -91,7 +91,7 @@ def _check_size(requested: ResponseFormat) -> None:
         wanted = WantedCalls.of(requested)
         schema = wanted.schema or ""
         _check_bytes((schema,), MAX_BYTES)
-        _check_bytes((schema, *wanted.tools, *wanted.names, *wanted.strict), MAX_PARTS_BYTES)
+        _check_bytes((schema, *wanted.tools), MAX_PARTS_BYTES)
     elif requested.kind is ResponseFormatKind.STRUCTURAL_TAG:
         _check_bytes((requested.text,), MAX_PARTS_BYTES)
     else:
@@ -119,9 +119,4 @@ def _from_choices(choices: tuple[str, ...]) -> str:
         raise refused("choice has an empty string; allowed: non-empty strings")
     if len(set(choices)) < len(choices):
         raise refused("choice has a string twice; allowed: distinct strings")
-    return call_library(LLMatcher.grammar_from_regex, "|".join(map(_literal, choices)))
-
-
-def _literal(text: str) -> str:
-    """Return an expression that matches exactly this text."""
-    return "".join(one if one.isascii() and one.isalnum() else rf"\x{{{ord(one):X}}}" for one in text)
+    return call_library(LLMatcher.grammar_from_regex, "|".join(map(literally, choices)))

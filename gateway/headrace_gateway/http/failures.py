@@ -42,7 +42,7 @@ _OWN_STATUSES = {
     grpc.StatusCode.PERMISSION_DENIED: HTTPStatus.FORBIDDEN,
 }
 _PASSING = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
-
+_INDEX = re.compile(r"\[\d+\]")
 
 RETRY_SECONDS = 1.0
 """What `Retry-After` says where an overload came without a time."""
@@ -82,7 +82,8 @@ def failure_of(error: HeadraceError, names: Mapping[str, str]) -> Failure:
 
     Args:
         error: the client's error.
-        names: what the API calls the fields of the wire contract, by their paths there.
+        names: what the API calls the fields of the wire contract, by their paths there. One with `[]` is what parts of
+            a list are called, with their indices where the name has `[]` again; `messages[]` is for all parts of any.
     """
     code = next((code for kind, code in _STATUSES if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
     if error.reason == "NOT_ALLOWED":
@@ -113,6 +114,15 @@ def named(path: str, message: str, names: Mapping[str, str]) -> tuple[str, str]:
         names: as of `failure_of`.
     """
     own = re.sub(r"^(config|chat)\.", "", path)
+    name = _name(own, names)
+    shown = f"a part of {name}" if "[" in own and "[" not in name else name
+    return name, re.sub(rf"^({re.escape(path)}|{re.escape(own)}|ids)(?!\w)", lambda _: shown, message)
+
+
+def _name(own: str, names: Mapping[str, str]) -> str:
     stem, rest = re.fullmatch(r"(\w*)(.*)", own, re.DOTALL).groups()  # type: ignore[union-attr]  # It fits all.
-    name = names.get(stem, stem) + rest
-    return name, re.sub(rf"^({re.escape(path)}|{re.escape(own)}|ids)(?!\w)", lambda _: name, message)
+    of_list = (names.get(f"{stem}[]") if rest else None) or names.get(_INDEX.sub("[]", own))
+    if of_list is None:
+        return names.get(stem, stem) + rest
+    indices = iter(_INDEX.findall(own))
+    return re.sub(r"\[\]", lambda _: next(indices), of_list)

@@ -116,6 +116,21 @@ def test_where_calls_must_come_json_has_no_effect(client: Client, caller: str) -
     assert call.name == "weather"
 
 
+def test_warnings_about_schemas_name_what_has_them(client: Client, caller: str) -> None:
+    def formatted(name: str) -> dict[str, Any]:
+        return {"type": "object", "properties": {"a": {"type": "string", "format": name}}}
+
+    tools = [{"type": "function", "function": {"name": "call", "parameters": formatted("phone")}}]
+    asked: Any = {"messages": USER, "tools": tools, "tool_choice": {"strict": ["call"]}, "max_new_tokens": 1}
+    of_tools = ("chat.tools", "tools: format phone")
+    for schema in (None, formatted("colour")):
+        more = {"response_format": {"type": "json_schema", "json_schema": schema}} if schema else {}
+        handle, queue = client.start_request(caller, **asked, **more)
+        client.release_request(handle)
+        found = {(one.field, one.message.partition(" is not")[0]) for one in queue.request.warnings}
+        assert found == ({of_tools, ("config.response_format", "json_schema: format colour")} if schema else {of_tools})
+
+
 def test_without_tools_the_template_shows_none(client: Client, caller: str) -> None:
     shown = client.tokenize(caller, messages=USER, tools=TOOLS).rendered_text or ""
     hidden = client.tokenize(caller, messages=USER, tools=TOOLS, tool_choice="none").rendered_text

@@ -36,8 +36,14 @@ def test_a_field_without_effect_is_warned_of_once(gateway: HttpGateway, path: st
 
 
 def test_an_answer_in_the_background_has_warnings(gateway: HttpGateway) -> None:
-    (warning,) = warned(gateway, "responses", BODIES["responses"] | {"background": True})
+    """Also when it is asked for later, as whole or as a stream."""
+    _, headers, answer = gateway.ask("POST", "/v1/responses", BODIES["responses"] | {"background": True})
+    (warning,) = json.loads(headers[HEADER])
     assert warning["field"] == "top_p"
+    name = json.loads(answer)["id"]
+    for query in ("", "?stream=true"):
+        status, later, _ = gateway.ask("GET", f"/v1/responses/{name}{query}")
+        assert (status, later[HEADER]) == (200, headers[HEADER])
 
 
 def test_without_a_mistake_there_is_no_header(gateway: HttpGateway) -> None:
@@ -57,6 +63,23 @@ def test_a_response_format_beside_a_call_is_warned_of(gateway: HttpGateway, thin
     (warning,) = warned(gateway, "chat/completions", asked | {"response_format": {"type": "json_object"}})
     assert warning["field"] == "response_format"
     assert warning["message"].startswith("response_format has no effect: by its tool_choice")
+
+
+def test_a_schema_of_a_tool_is_warned_of_as_its_own(gateway: HttpGateway, thinker: str) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "format": "phone"}}}
+    tools = [{"type": "function", "function": {"name": "f", "strict": True, "parameters": schema}}]
+    asked = {"model": thinker, "messages": SAID, "tools": tools, "max_tokens": 2}
+    (warning,) = warned(gateway, "chat/completions", asked)
+    assert warning["field"] == "tools"
+    assert warning["message"].startswith("tools: format phone is not checked")
+
+
+def test_prompts_that_differ_have_one_entry(gateway: HttpGateway) -> None:
+    asked = {"model": "tiny", "prompt": ["a", "a", "b c d e f", "g h i j k l m n"], "max_tokens": 10**6}
+    (warning,) = warned(gateway, "completions", asked | {"stop": " "})
+    assert warning["field"] == "max_tokens"
+    assert warning["message"].startswith("max_tokens = 1000000 has no effect")
+    assert warning["message"].endswith(" (and 2 more like it of other prompts)")
 
 
 def test_more_than_fit_are_counted(gateway: HttpGateway) -> None:

@@ -16,6 +16,7 @@ from headrace_engine.guided.check import check
 from headrace_engine.guided.guide import Guide
 from headrace_engine.guided.vocabulary import Vocabulary
 from headrace_proto.pure.answers.formats import CALLS
+from headrace_proto.pure.answers.harmony import FINAL
 from headrace_proto.pure.limits import MAX_PARTS_BYTES
 from support.models.guided_walks import ids_of
 from support.parted import parted
@@ -287,6 +288,70 @@ def test_every_way_of_marking_calls_may_be_written(calls: str, text: str) -> Non
 @pytest.mark.parametrize(
     ("calls", "text"),
     [
+        ("pythonic", "<|python_start|>[rm(x=1), rm(x=2)]"),
+        ("pythonic", " <|python_tag|>\x1c[rm(x=1)]"),
+        ("pythonic", "\x1f[rm(x=1)]"),
+        ("pythonic", "\n<think>so</think>[rm(x=1)]"),
+        ("llama3_json", '<|python_tag|>{"name": "rm", "parameters": {}}'),
+        ("hermes", '<tool_call>{"name": "rm", "arguments": {}}</tool_call>'),
+        ("deepseek_dsml", INVOKED.replace("time", "rm")),
+        ("harmony", f"{FINAL}so<|end|><|start|>assistant<|channel|>commentary to=functions.rm<|message|>{{}}"),
+    ],
+)
+def test_no_call_is_written_as_free_text(calls: str, text: str) -> None:
+    """Also not with marks that are spelled, whether or not special tokens are such marks."""
+    assert "rm" in [part[0] for part in parted(calls, text, "think", tools=TOOLS) if isinstance(part, tuple)]
+    for marks in ([], [*CALLS[calls].all_marks, "<think>", "</think>"]):
+        letters = Letters(marks)
+        begun = [letters.specials[one] for one in ("<|channel|>", "<|message|>") if one in letters.specials]
+        for parallel in (False, True):
+            following = guide(letters, wanted(calls, parallel=parallel))
+            ids = list(letters.encode_plain(text))
+            if begun:  # Its headers are no free text.
+                ids = [begun[0], *b"final", begun[1], *letters.encode_plain(text.removeprefix(FINAL))]
+            refused = next(
+                (at for at, one in enumerate(ids) if one not in ids_of(following) or following.take([one])), None
+            )
+            assert refused is not None
+
+
+def test_what_follows_a_call_without_a_closing_mark_is_text() -> None:
+    call, other = '{"name": "time", "arguments": {}}', '{"name": "rm", "arguments": {}}'
+    for size in (0, 1):
+        found = parted("gigachat", f"<|function_call|>{call}, {other}", tools=TOOLS, size=size)
+        assert found == [("time", "{}"), f", {other}"]
+
+
+def test_a_closing_mark_without_its_opening_one_is_text() -> None:
+    for text in ("[time()] <|python_end|> so", "<|python_tag|>[time()] <|python_end|> so"):
+        for size in (0, 1):
+            assert parted("pythonic", text, tools=TOOLS, size=size) == [("time", "{}"), " <|python_end|> so"]
+
+
+@pytest.mark.parametrize(
+    ("calls", "specials", "call"),
+    [
+        ("deepseek_dsml", [DSML], f"<{DSML}tool_calls>\n{INVOKED}\n</{DSML}tool_calls>"),
+        ("deepseek_dsml", [], f"<{DSML}function_calls>\n{INVOKED}\n</{DSML}function_calls>"),
+        ("qwen3_coder", ["<tool_call>", "</tool_call>"], "<tool_call>\n<function=time>\n</function>\n</tool_call>"),
+        ("qwen3_coder", [], "<tool_call>\n<function=time>\n</function>\n</tool_call>"),
+        ("minimax_m2", [], '<minimax:tool_call>\n<invoke name="time">\n</invoke>\n</minimax:tool_call>'),
+        ("seed_oss", [], "<seed:tool_call><function=time>\n</function></seed:tool_call>"),
+    ],
+)
+def test_text_before_a_section_is_free(calls: str, specials: list[str], call: str) -> None:
+    letters = Letters(specials)
+    for parallel in (False, True):
+        what = wanted(calls, parallel=parallel)
+        for text in ("a < b", "a <", f"a < b <c> {call}"):
+            assert accepts(letters, what, text)
+        assert accepts(letters, what, f"{call} and more") is parallel
+        assert not accepts(letters, what, call.replace("time", "rm"))
+
+
+@pytest.mark.parametrize(
+    ("calls", "text"),
+    [
         ("kimi_k2", "Well.<|tool_calls_section_begin|>CALL<|tool_calls_section_end|>"),
         ("command_r7b", "<|START_RESPONSE|>Well.<|END_RESPONSE|>CALL"),
     ],
@@ -307,6 +372,7 @@ def test_the_size_of_tools_is_that_of_their_text() -> None:
         head, end = '{"function": {"name": "time"}, "notes": [""', "]}"
         return head + ',""' * ((size - len(head) - len(end)) // 3) + end
 
-    guide(Letters([]), WantedCalls("hermes", "", opened=False, tools=(tool(MAX_PARTS_BYTES),), required=True))
+    more: Any = {"opened": False, "required": True, "names": ("time",), "strict": ("time",)}
+    guide(Letters([]), WantedCalls("hermes", "", tools=(tool(MAX_PARTS_BYTES),), **more))
     with pytest.raises(InvalidArgument, match=f"allowed: at most {MAX_PARTS_BYTES}"):
-        guide(Letters([]), WantedCalls("hermes", "", opened=False, tools=(tool(MAX_PARTS_BYTES + 4),), required=True))
+        guide(Letters([]), WantedCalls("hermes", "", tools=(tool(MAX_PARTS_BYTES + 4),), **more))

@@ -172,7 +172,13 @@ async def _guided(
         if within:
             await prepared.formats.check(requested, party)  # What is wrong with it by itself is told as such.
         raise of_tools(error, beside=requested is not None) from None
-    return verdict, (*warnings, *unreached)
+    own = (await prepared.formats.check(requested, party))[1] if within and warnings else ()
+    return verdict, (*(one if one in own else _about_tools(one) for one in warnings), *unreached)
+
+
+def _about_tools(warning: ConfigWarning) -> ConfigWarning:
+    """Return a warning about a schema in a grammar of calls, of which the request knows as that of a tool."""
+    return ConfigWarning("chat.tools", f"tools{warning.message.removeprefix('json_schema')}")
 
 
 async def _unreached(prepared: Prepared, requested: ResponseFormat, party: str) -> tuple[ConfigWarning, ...]:

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace_proto.pure.answers.formats import CALLS, THOUGHTS, CallFormat, Layout
-from headrace_proto.pure.answers.harmony import FINAL
+from headrace_proto.pure.answers.harmony import ENDS, FINAL
 from headrace_proto.pure.answers.json_calls import JsonCalls
 from headrace_proto.pure.answers.literal_calls import LiteralCalls
 
 from headrace_engine.guided.calls.bodies import arguments, calls_after_mark
-from headrace_engine.guided.calls.lark import Rules
+from headrace_engine.guided.calls.lark import Rules, literally
 from headrace_engine.guided.calls.names import check_name
 from headrace_engine.guided.calls.wanted import Function, WantedCalls
 from headrace_engine.guided.refusal import refused
 
 _BETWEEN = r"[ \n]{0,2}"
+_SPACE = r"[\s\x1c-\x1f]*"
+"""White space as machines skip it: that of Python, which has more than the library's."""
 
 
 def grammar_of_calls(wanted: WantedCalls, specials: Mapping[str, int]) -> tuple[str, list[str]]:
@@ -89,11 +91,10 @@ def _section(rules: Rules, calls: str, end: str) -> str:
 
 
 def _marked(rules: Rules, form: CallFormat, calls: str) -> str:
-    """Return calls that are the whole text, also between those marks that are special tokens of the model."""
+    """Return calls that are the whole text, also between marks."""
     marked = [
         f"{rules.literal(begin)} {calls} ({rules.literal(end)})?" if end else f"{rules.literal(begin)} {calls}"
         for begin, end in form.around
-        if rules.is_special(begin)
     ]
     return rules.rule(" | ".join([calls, *marked]))
 
@@ -101,24 +102,37 @@ def _marked(rules: Rules, form: CallFormat, calls: str) -> str:
 def _optional(rules: Rules, form: CallFormat, layout: Layout, functions: list[Function], wanted: WantedCalls) -> str:
     calls = calls_after_mark(rules, layout, functions, several=wanted.parallel)
     if not layout.open:
-        begin = r"\[" if isinstance(layout, LiteralCalls) else r"\{"
-        other = rules.pattern(rf"([^\s{begin}](.|\n)*)?")
-        return f"({_marked(rules, form, calls)} | {other})"
+        return f"({_marked(rules, form, calls)} | {_no_calls(rules, form, layout, wanted)})"
     call = _several(rules, f"{rules.literal(layout.open)} {calls}", wanted)
-    # Free text has no special tokens, which marks around calls and text may be.
+    begins = [begin for begin, _ in form.sections]
+    # Free text has no special tokens, which marks may be, nor the letters of such marks, which machines would read.
+    special = [mark for mark in (layout.open, *begins, *form.dropped) if rules.is_special(mark)]
     sections = [
-        f"{rules.upto(begin)} {_section(rules, call, end)}" for begin, end in form.sections if rules.is_special(begin)
+        f"{rules.upto(begin, special)} {_section(rules, call, end)}" for begin, end in form.sections if begin in special
     ]
-    called = " | ".join([f"{rules.upto(layout.open)} {calls}", *sections])
-    dropped = [rules.upto(mark) for mark in form.dropped if rules.is_special(mark)]
+    dropped = [rules.upto(mark, special) for mark in form.dropped if mark in special]
+    called = f"{rules.upto(layout.open, special)} {calls}"
     if wanted.parallel:
-        return f"({' | '.join([called, *dropped])})* {rules.free()}"
-    return f"{'(' + ' | '.join(dropped) + ')* ' if dropped else ''}({called} | {rules.free()})"
+        return f"({' | '.join([called, *sections, *dropped])})* {rules.free(special)}"
+    ends = [rules.literal(end) for begin, end in form.sections if begin not in special]
+    called += f" ({rules.pattern(_BETWEEN)} ({' | '.join(ends)}))?" if ends else ""
+    before = f"({' | '.join(dropped)})* " if dropped else ""
+    return f"{before}({' | '.join([called, *sections])} | {rules.free(special)})"
+
+
+def _no_calls(rules: Rules, form: CallFormat, layout: Layout, wanted: WantedCalls) -> str:
+    """Return any text that does not begin as calls do which are the whole text, nor with a thought before them."""
+    begin = r"\[" if isinstance(layout, LiteralCalls) else r"\{"
+    marks = "|".join(literally(mark) for mark, _ in form.around)
+    begins = [f"(({marks}){_SPACE})?{begin}"]
+    if wanted.thoughts and not wanted.opened:
+        begins.append(literally(THOUGHTS[wanted.thoughts].open.rstrip()))
+    return rules.terminal(rf"/(.|\n)*/ & ~(/{_SPACE}({'|'.join(begins)})(.|\n)*/)")
 
 
 def _harmony(rules: Rules, wanted: WantedCalls, functions: list[Function]) -> str:
     begin = "<|channel|>analysis<|message|>"
-    message = f"{rules.literal(begin)} {rules.upto('<|end|>')} {rules.literal('<|start|>assistant')}"
+    message = f"{rules.literal(begin)} {rules.upto('<|end|>', ENDS)} {rules.literal('<|start|>assistant')}"
     calls = [
         f"{rules.literal(f'<|channel|>commentary to=functions.{one.name} <|constrain|>json<|message|>')} "
         f"{arguments(rules, one)}"
@@ -129,7 +143,7 @@ def _harmony(rules: Rules, wanted: WantedCalls, functions: list[Function]) -> st
         return f"{call} | {rules.literal(FINAL)} {rules.schema(wanted.schema)}"
     if wanted.required:
         return f"({message})* ({call})"
-    said = f"{rules.literal('<|channel|>commentary<|message|>')} {rules.upto('<|end|>')}"
+    said = f"{rules.literal('<|channel|>commentary<|message|>')} {rules.upto('<|end|>', ENDS)}"
     said += f" {rules.literal('<|start|>assistant')}"
-    final = f"{rules.literal(FINAL)} {rules.free()}"
+    final = f"{rules.literal(FINAL)} {rules.free(ENDS)}"
     return f"({message} | {said})* ({call} | {final})"

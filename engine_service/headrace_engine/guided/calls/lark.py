@@ -74,7 +74,7 @@ class Rules:
 
     def free(self, excludes: Sequence[str] = ()) -> str:
         """Return any text without special tokens, in which some texts are not."""
-        return self._named("FREE", rf"/(.|\n)*/{self._without(excludes)}")
+        return self._named("FREE", rf"/(.|\n)*/{self._without(sorted(excludes))}")
 
     def terminal(self, body: str) -> str:
         """Return the name of a terminal: what it matches is read as a whole."""
@@ -134,12 +134,17 @@ class Rules:
         """Return exactly this text, special tokens included."""
         return " ".join(map(_written, self.parts(text))) or '""'
 
-    def upto(self, mark: str) -> str:
-        """Return any text that ends with a mark, which is not in it before."""
-        first, *rest = self.parts(mark)
-        begin = f"{self.free()} {_written(first)}"
-        begin = self.lazy(begin) if first[1] is None else begin
-        return " ".join([begin, *map(_written, rest)])
+    def upto(self, mark: str, excludes: Sequence[str] = ()) -> str:
+        """Return any text that ends with a mark, which is not in it before, and in which some texts are not."""
+        parts = self.parts(mark)
+        if not self.is_special(mark):
+            return self.lazy(f"{self.free(excludes)} {_written(parts[0])}")
+        excludes = sorted({mark, *excludes})
+        if parts[0][1] is not None:
+            return " ".join([self.free(excludes), *map(_written, parts)])
+        # Not lazy: only the special token tells whether a mark has begun.
+        begun = self.terminal(rf"/(.|\n)*{literally(parts[0][0])}/{self._without(excludes)}")
+        return " ".join([begun, *map(_written, parts[1:])])
 
     def json(self, schema: Any) -> str:
         """Return JSON that satisfies a schema. Raises InvalidArgument as `schema`."""
@@ -156,8 +161,8 @@ class Rules:
         return self.rule("%json " + json.dumps({**json.loads(read), "x-guidance": JSON_OPTIONS}))
 
     def is_special(self, mark: str) -> bool:
-        """True if a mark begins with a special token, and so cannot stand in free text."""
-        return self.parts(mark)[0][1] is not None
+        """True if a mark has a special token, and so cannot stand in free text."""
+        return any(token_id is not None for _, token_id in self.parts(mark))
 
     def parts(self, text: str) -> list[Part]:
         """Return the parts of a text."""
@@ -196,3 +201,8 @@ class Rules:
 def _written(part: Part) -> str:
     text, token_id = part
     return json.dumps(text) if token_id is None else f"<[{token_id}]>"
+
+
+def literally(text: str) -> str:
+    """Return an expression that matches exactly a text."""
+    return "".join(one if one.isascii() and one.isalnum() else rf"\x{{{ord(one):X}}}" for one in text)

@@ -36,8 +36,9 @@ NAMES = {
     "template_variables": "chat_template_kwargs",
     "tool_format": "tool_parser",
     "response_format": "output_config.format",
+    "messages[]": "messages",
 }
-"""What the API calls fields of the wire contract, where it has another name."""
+"""What the API calls fields of the wire contract, where it has another name. The engine's messages are others."""
 
 
 class Thinking(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

@@ -31,6 +31,8 @@ NAMES = {
     "text": "prompt",
     "ids": "prompt",
     "token_ids": "prompt",
+    "messages[].tool_calls[].name": "messages[].tool_calls[].function.name",
+    "messages[].tool_calls[].arguments_json": "messages[].tool_calls[].function.arguments",
 }
 """What the API calls fields of the wire contract, where it has another name."""
 

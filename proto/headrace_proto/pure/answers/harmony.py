@@ -14,7 +14,9 @@ MARKS = ("<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|call|>", "<|re
 FINAL = "<|channel|>final<|message|>"
 """The header of what the user is to read."""
 
-_ENDS = ("<|end|>", "<|call|>", "<|return|>", "<|start|>")
+ENDS = ("<|end|>", "<|call|>", "<|return|>", "<|start|>")
+"""Marks of which the first one ends the text of a message."""
+
 _BEGINNINGS = ("<", " ", "a")  # Of a channel, of a recipient, of "assistant".
 _MAX_HEADER = 1024
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
@@ -36,7 +38,7 @@ def read(reader: Reader) -> Steps[None]:
         reader.commit()
         if begin is not None:
             yield begin
-        if (yield from reader.upto(_ENDS, wrap)) == _ENDS.index("<|start|>"):
+        if (yield from reader.upto(ENDS, wrap)) == ENDS.index("<|start|>"):
             continue
         yield from reader.space()
     if kept := reader.kept():

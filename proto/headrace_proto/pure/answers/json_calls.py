@@ -48,6 +48,8 @@ class JsonCalls:
             if not found:
                 return called
             called = True
+            if self.open and not self.close and not self.listed:  # What comes after it is text.
+                break
             reader.keep()
             yield from reader.space()
             yield from reader.sees_one((",", ";"))

@@ -176,22 +176,23 @@ def whole_text(begin: str, around: Sequence[tuple[str, str]], call: Call) -> Run
 
     Args:
         begin: the first character of calls.
-        around: marks that may stand before and after them; "": none after them.
+        around: pairs of marks that may stand before and after them; "": none after them.
         call: reads them.
     """
-    opens, closes = [one for one, _ in around], [one for _, one in around if one]
+    opens = [one for one, _ in around]
 
     def run(reader: Reader) -> Steps[None]:
         reader.keep()
         yield from reader.space()
-        if (yield from reader.sees_one(opens)) >= 0:
+        opened = yield from reader.sees_one(opens)
+        if opened >= 0:
             yield from reader.space()
         called = (yield from reader.peek()) == begin and (yield from call(reader))
         if left := reader.kept():
             yield left
         elif called:
-            blank = yield from reader.space()
-            if (yield from reader.sees_one(closes)) < 0:
+            blank, close = (yield from reader.space()), around[opened][1] if opened >= 0 else ""
+            if not close or not (yield from reader.sees(close)):
                 yield blank
         yield from reader.rest(as_text)
 

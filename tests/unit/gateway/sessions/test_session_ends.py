@@ -196,6 +196,24 @@ class TestDraining:
         assert failure_of(caught.value).reported == (UNAVAILABLE, "DRAINING")
         await draining
 
+    async def test_a_client_that_has_left_keeps_no_timer(self, world, engine, join, monkeypatch):
+        front = await world.gateway(e1=engine, limits=SessionLimits(leave_seconds=987.0))
+        timers, loop = [], asyncio.get_running_loop()
+        later = loop.call_later
+
+        def call_later(delay, *rest, **more):
+            timer = later(delay, *rest, **more)
+            timers.extend([timer] if delay == 987.0 else [])
+            return timer
+
+        monkeypatch.setattr(loop, "call_later", call_later)
+        client = await join(front)
+        draining = asyncio.create_task(front.gateway.drain())
+        assert (await client.failure()).reported == (UNAVAILABLE, "DRAINING")
+        await draining
+        (timer,) = timers
+        assert timer.cancelled()
+
     async def test_a_gateway_leaves_an_engine_that_has_nothing_more_to_say(self, front, engine, join):
         """It ends its half, and reads until the engine has ended the stream; its clients keep what was told."""
         handle, _ = engine.log(tokens=[1, 2])

@@ -37,8 +37,13 @@ REFUSED = {
 }
 """Fields that are not supported, and why."""
 
-NAMES = fields.NAMES | {"max_new_tokens": "max_output_tokens", "response_format": "text.format", "messages": "input"}
-"""What the API calls fields of the wire contract, where it has another name."""
+NAMES = fields.NAMES | {
+    "max_new_tokens": "max_output_tokens",
+    "response_format": "text.format",
+    "messages": "input",
+    "messages[]": "input",
+}
+"""What the API calls fields of the wire contract, where it has another name. The engine's messages are others."""
 
 
 class Format(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

@@ -80,12 +80,12 @@ class Responses:
             source, running = await self._find(name)
             if stream:
                 await _stream(exchange, source, after)
-            elif running:
-                await exchange.answer(source.response)
-            elif isinstance(source, Followed):
-                await exchange.answer(source.ended())
+                return
+            if running:
+                response = source.response
             else:
-                await exchange.answer(await _whole(source))
+                response = source.ended() if isinstance(source, Followed) else await _whole(source)
+            await exchange.answer(response, headers=headers_of([(source.accepted, NAMES)]))
 
     async def cancel(self, exchange: Exchange) -> None:
         """End one, and answer with what there is of it."""
