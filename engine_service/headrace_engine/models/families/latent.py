@@ -43,6 +43,8 @@ def decoder_with_latents(config: ConfigFields, architecture: str, **options: Any
             text = "is not supported: heads of this architecture are arranged from numbers, not codes"
             raise quantized.error("quant_method", text)
     rotating = config.integer("qk_rope_head_dim", maximum=_MOST_ROTATING)
+    if rotating % 2:
+        raise config.error("qk_rope_head_dim", "must be even, for rotary embeddings")
     still = config.integer("qk_nope_head_dim", maximum=_MOST_STILL)
     # What a config may call head_dim is what rotates of a head.
     spec = decoder_from_config(config.replacing({"head_dim": rotating}), architecture, **options)

@@ -99,7 +99,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (_V3, {**_LATENT, "num_key_value_heads": 2}, "num_key_value_heads = 2 is not supported: 4 heads have keys of"),
     (_V3, {**_LATENT, "v_head_dim": 33}, "v_head_dim = 33 is not supported: it must be at most the size of keys, 32"),
     (_V3, {**_LATENT, "qk_nope_head_dim": 21}, "qk_nope_head_dim = 21 must be even, as qk_rope_head_dim = 12 is"),
-    (_V3, {**_LATENT, "qk_rope_head_dim": 11}, "head_dim = 11"),
+    (_V3, {**_LATENT, "qk_rope_head_dim": 11}, "config.json: qk_rope_head_dim = 11 must be even, for rotary"),
     (_V3, {**_LATENT, "qk_rope_head_dim": 258}, "qk_rope_head_dim = 258 must be an integer from 1 to 256"),
     (_V3, {**_LATENT, "qk_nope_head_dim": 1026}, "qk_nope_head_dim = 1026 must be an integer from 1 to 1024"),
     (_V3, {**_LATENT, "q_lora_rank": ...}, "q_lora_rank is absent and must be a number, or null"),
