@@ -40,8 +40,8 @@ def decoder_with_latents(config: ConfigFields, architecture: str, **options: Any
     """
     for name in ("quantization_config", "compression_config"):
         if (quantized := config.table(name)) is not None:
-            text = "is not supported for this architecture; take an unquantized checkpoint"
-            text += ", which weight_quant quantizes when it is installed"
+            text = "is not supported: of this architecture unquantized checkpoints are read"
+            text += ", which weight_quant of an install quantizes"
             raise quantized.error("quant_method", text)
     rotating = config.integer("qk_rope_head_dim", maximum=_MOST_ROTATING)
     if rotating % 2:

@@ -119,7 +119,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         _V3,
         {**_LATENT, "quantization_config": {"quant_method": "fp8"}},
-        "quant_method = 'fp8' is not supported for this architecture; take an unquantized checkpoint, which ",
+        "quant_method = 'fp8' is not supported: of this architecture unquantized checkpoints are read, which",
     ),
     (_GLM_LITE, {**_LATENT, "mlp_layer_types": ["dense"] * 4}, "mlp_layer_types = ['dense', 'dense', 'dense', 'dense"),
     (_GLM_LITE, {**_LATENT, "mlp_layer_types": ["moe"] * 4}, "mlp_layer_types = ['moe', 'moe', 'moe', 'moe'] must"),
