@@ -46,9 +46,9 @@ def listed(modules: Mapping[str, Module], spec: DecoderSpec) -> str:
     for name, module in modules.items():
         layers.setdefault(name.rpartition(".")[2], []).append(module.layer)
     kinds: dict[tuple[int, ...], list[str]] = {}
-    for kind, found in layers.items():
-        kinds.setdefault(tuple(found), []).append(kind)
-    parts = []
+    for kind, indices in layers.items():
+        kinds.setdefault(tuple(indices), []).append(kind)
+    parts: list[str] = []
     for found, names in kinds.items():
         where = (
             "" if len(found) == spec.num_layers else f" of layer{'s'[: len(found) - 1]} {name_some(map(str, found))}"
