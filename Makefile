@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What users type is text: `value` takes it as it stands, and make, which would expand it, does not export it.
 unexport PROMPT PORT ENGINE_PORT HTTP_PORT MODELS
 
-STEP := $(PYTHON) deploy/step.py
+STEP := exec $(PYTHON) deploy/step.py
 PIP := $(BIN)/pip install --quiet
 PYTEST := $(BIN)/pytest
 PARTS := e2e unit native conformance packaging

@@ -87,11 +87,16 @@ class ConfigFields:
         named = {self.prefix + name: value for name, value in values.items()}
         return ConfigFields({**self._values, **named}, self.source, self.prefix)
 
+    def described(self, name: str) -> str:
+        """Return a field with its source and value, such as "config.json: vocab_size = 5"."""
+        value = self.get(name)
+        found = "is absent" if value is None else f"= {shown(value)}"
+        return f"{self.source}: {self.prefix}{name} {found}"
+
     def error(self, name: str, problem: str) -> BadModel:
         """Return an error about one field, with its value."""
-        value = self.get(name)
-        found = "is absent and" if value is None else f"= {shown(value)}"
-        return BadModel(f"{self.source}: {self.prefix}{name} {found} {problem}")
+        joint = " and" if self.get(name) is None else ""
+        return BadModel(f"{self.described(name)}{joint} {problem}")
 
     def _or_default(self, name: str, default: object) -> Any:
         value = self.get(name)

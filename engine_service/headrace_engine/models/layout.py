@@ -99,9 +99,9 @@ def file_name(canonical: str, names: Mapping[str, str]) -> str:
     """Return the name in a file of a canonical tensor name."""
     numbers = [int(part) for part in canonical.split(".") if part.isdecimal()]
     part = canonical.rpartition(".")[2]
-    is_bias = part.endswith("_bias")
-    name = names[("experts." if len(numbers) > 1 else "") + part.removesuffix("_bias")]
-    if is_bias:
+    key = ("experts." if len(numbers) > 1 else "") + part
+    name = names.get(key) or names[key.removesuffix("_bias")]
+    if key not in names:
         name = name.removesuffix("weight") + "bias"
     return name.format(**dict(zip("ie", numbers, strict=False)))
 

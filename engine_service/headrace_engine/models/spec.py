@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from headrace_engine.config import RopeScalingType
@@ -149,12 +149,14 @@ class LatentSpec:
         query_rank: entries of the vector, normalised too, that queries are computed of; None: of the hidden state.
         eps: of both norms.
         value_dim: entries of a head's values before they are padded.
+        scores_scaled_by: the file's field, and its value, by which the rotary scaling scales scores too; "": none does.
     """
 
     rank: int
     query_rank: int | None
     eps: float
     value_dim: int
+    scores_scaled_by: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,13 +96,14 @@ class TestMismatch:
         edit_json(path / "config.json", num_hidden_layers=layers)
         assert f"model.layers.{min(layers, 2)}." in refusal(path)
 
-    def test_bc135_unknown_architecture_lists_the_supported_ones(self, copy: Copy, llama: Path) -> None:
+    def test_bc135_unknown_architecture_lists_the_nearest_ones(self, copy: Copy, llama: Path) -> None:
         path = copy(llama)
-        edit_json(path / "config.json", architectures=["GPT2LMHeadModel"])
+        edit_json(path / "config.json", architectures=["DeepseekV32ForCausalLM"])
         message = refusal(path)
-        assert "GPT2LMHeadModel" in message
-        for name in ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM"):
-            assert name in message
+        assert "'DeepseekV32ForCausalLM' is not supported; supported are DeepseekV3ForCausalLM, " in message
+        assert message.endswith(" more, which docs/models.md lists")
+        edit_json(path / "config.json", architectures=["L" * 10_000])
+        assert len(refusal(path)) < 640
 
     def test_an_unexpected_tensor_is_refused_by_name_and_file(self, copy: Copy, llama: Path) -> None:
         path = copy(llama)

@@ -53,8 +53,10 @@ def check_length(config: RuntimeConfig, files: ModelFiles) -> None:
     if limit < 2:
         raise BadModel(f"{files.path.name}: the model takes sequences of {limit} token(s); at least 2 are needed")
     if config.max_length is not None and config.max_length > limit:
-        text = f"= {config.max_length} exceeds the model's maximum of {limit} tokens"
-        raise InvalidArgument.field("config.max_length", f"{text}; set rope_scaling to extend it")
+        latent = files.spec.latent
+        hint = "" if latent is not None and latent.scores_scaled_by else "; set rope_scaling to extend it"
+        text = f"= {config.max_length} exceeds the model's maximum of {limit} tokens{hint}"
+        raise InvalidArgument.field("config.max_length", text)
 
 
 def check_model(config: RuntimeConfig, options: EngineOptions) -> None:

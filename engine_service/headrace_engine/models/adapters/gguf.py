@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headrace_engine.errors import BadModel
 from headrace_engine.models.adapters.adapter import AdapterFiles, Factors
-from headrace_engine.models.adapters.modules import Module, factors_of, modules_of
+from headrace_engine.models.adapters.modules import Module, factors_of, listed, modules_of
 from headrace_engine.models.config_fields import ConfigFields
 from headrace_engine.models.families.family import Family
 from headrace_engine.models.files import StoredTensor
@@ -30,7 +30,7 @@ def open_file(path: Path, spec: DecoderSpec, family: Family) -> AdapterFiles:
     alpha = _alpha(header, family)
     modules = modules_of(spec, family.gguf)
     factors: dict[str, Factors] = {}
-    for name, (a, b) in _pairs(header, modules).items():
+    for name, (a, b) in _pairs(header, modules, spec).items():
         for part, (first, second) in factors_of(modules[name], a, b, spec, family.gguf).items():
             # Without an alpha, llama.cpp adds the product of the factors as it is.
             factors[part] = Factors(first, second, alpha / a.shape[0] if alpha else 1.0)
@@ -52,7 +52,9 @@ def _alpha(header: GgufHeader, family: Family) -> float:
     return 0.0 if fields.get("adapter.lora.alpha") in (None, 0.0) else fields.number("adapter.lora.alpha")
 
 
-def _pairs(header: GgufHeader, modules: Mapping[str, Module]) -> dict[str, tuple[StoredTensor, StoredTensor]]:
+def _pairs(
+    header: GgufHeader, modules: Mapping[str, Module], spec: DecoderSpec
+) -> dict[str, tuple[StoredTensor, StoredTensor]]:
     """Return both factors of each module of the file."""
     found: dict[str, dict[str, StoredTensor]] = {}
     for tensor in header.tensors.values():
@@ -60,9 +62,8 @@ def _pairs(header: GgufHeader, modules: Mapping[str, Module]) -> dict[str, tuple
         if match is None:
             raise tensor.error("is not a factor of a LoRA adapter (….weight.lora_a, ….weight.lora_b)")
         if match["module"] not in modules:
-            kinds = dict.fromkeys(name.rpartition(".")[2] for name in modules)
             text = f"changes {match['module']}, which is no matrix of this model that adapters can change"
-            raise tensor.error(f"{text}; these are: {', '.join(kinds)}")
+            raise tensor.error(f"{text}; these are: {listed(modules, spec)}")
         found.setdefault(match["module"], {})[match["side"]] = tensor
     if not found:
         raise BadModel(f"{header.path.name}: holds no tensors")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headrace_engine.models.adapters.adapter import may_change
 from headrace_engine.models.files import FLOATS, StoredTensor, TensorInfo
-from headrace_engine.models.layout import FileLayout, by_file_name, info_of
+from headrace_engine.models.layout import FileLayout, by_file_name, info_of, name_some
 from headrace_engine.models.spec import DecoderSpec
 from headrace_engine.models.tensor_shapes import expected_shapes
 
@@ -38,6 +38,27 @@ def modules_of(spec: DecoderSpec, layout: FileLayout) -> dict[str, Module]:
     shapes = {name: shape for name, shape in expected_shapes(spec).items() if may_change(name, spec)}
     found = by_file_name(shapes, layout.names)
     return {name.removesuffix(_WEIGHT): Module(_layer(parts), parts) for name, parts in found.items()}
+
+
+def listed(modules: Mapping[str, Module], spec: DecoderSpec) -> str:
+    """Return what adapters can change in a model, and what not, for messages."""
+    layers: dict[str, list[int]] = {}
+    for name, module in modules.items():
+        layers.setdefault(name.rpartition(".")[2], []).append(module.layer)
+    kinds: dict[tuple[int, ...], list[str]] = {}
+    for kind, indices in layers.items():
+        kinds.setdefault(tuple(indices), []).append(kind)
+    parts: list[str] = []
+    for found, names in kinds.items():
+        where = (
+            "" if len(found) == spec.num_layers else f" of layer{'s'[: len(found) - 1]} {name_some(map(str, found))}"
+        )
+        parts.append(", ".join(names) + where)
+    if spec.experts is not None:
+        parts.append("none of experts, shared ones included")
+    if spec.latent is not None:
+        parts.append("none of latent attention, whose heads lie otherwise here than in the files adapters are made for")
+    return "; ".join(parts) or "none"
 
 
 def factors_of(

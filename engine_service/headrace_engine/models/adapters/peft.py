@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headrace_engine.errors import BadModel, shown
 from headrace_engine.models.adapters.adapter import AdapterFiles, Factors
-from headrace_engine.models.adapters.modules import Module, factors_of, modules_of
+from headrace_engine.models.adapters.modules import Module, factors_of, listed, modules_of
 from headrace_engine.models.adapters.peft_config import CONFIG, PeftConfig, ends_of, read_config
 from headrace_engine.models.files import StoredTensor
 from headrace_engine.models.layout import FileLayout, name_some
@@ -51,8 +51,8 @@ def open_directory(directory: Path, spec: DecoderSpec, layout: FileLayout) -> Ad
     """
     config = read_config(directory)
     modules = modules_of(spec, layout)
-    pairs = _pairs(_tensors(directory), modules)
-    _check_targets(config, modules, pairs)
+    pairs = _pairs(_tensors(directory), modules, spec)
+    _check_targets(config, modules, pairs, spec)
     factors: dict[str, Factors] = {}
     for name, pair in pairs.items():
         if pair.a is None or pair.b is None:
@@ -74,7 +74,7 @@ def _tensors(directory: Path) -> Mapping[str, StoredTensor]:
     return tensors
 
 
-def _pairs(tensors: Mapping[str, StoredTensor], modules: Mapping[str, Module]) -> dict[str, _Pair]:
+def _pairs(tensors: Mapping[str, StoredTensor], modules: Mapping[str, Module], spec: DecoderSpec) -> dict[str, _Pair]:
     pairs: dict[str, _Pair] = {}
     for tensor in tensors.values():
         match = _TENSOR.fullmatch(tensor.name)
@@ -82,7 +82,7 @@ def _pairs(tensors: Mapping[str, StoredTensor], modules: Mapping[str, Module]) -
             raise tensor.error(_meaning(tensor.name))
         name = _module_name(match["module"], modules)
         if name is None:
-            raise tensor.error(f"changes {match['module']}, {_unknown(modules)}")
+            raise tensor.error(f"changes {match['module']}, {_unknown(modules, spec)}")
         pair = pairs.setdefault(name, _Pair())
         if (pair.a if match["side"] == "A" else pair.b) is not None:
             raise tensor.error("stands twice, under two names")
@@ -104,16 +104,17 @@ def _module_name(name: str, modules: Mapping[str, Module]) -> str | None:
     return next((each for each in (name, f"model.{name}") if each in modules), None)
 
 
-def _unknown(modules: Mapping[str, Module]) -> str:
-    kinds = dict.fromkeys(name.rpartition(".")[2] for name in modules)
-    return f"which is no module of this model that adapters can change; these are: {', '.join(kinds) or 'none'}"
+def _unknown(modules: Mapping[str, Module], spec: DecoderSpec) -> str:
+    return f"which is no module of this model that adapters can change; these are: {listed(modules, spec)}"
 
 
-def _check_targets(config: PeftConfig, modules: Mapping[str, Module], pairs: Mapping[str, _Pair]) -> None:
+def _check_targets(
+    config: PeftConfig, modules: Mapping[str, Module], pairs: Mapping[str, _Pair], spec: DecoderSpec
+) -> None:
     """Check that the file has what its config lists, where that is a list; nothing is matched against expressions."""
     known = {end for name in modules for end in ends_of(name)}
     if strange := sorted(config.targets - known):
-        raise BadModel(f"{CONFIG}: target_modules names {shown(strange[0])}, {_unknown(modules)}")
+        raise BadModel(f"{CONFIG}: target_modules names {shown(strange[0])}, {_unknown(modules, spec)}")
     if not config.is_exact:
         return
     wanted = set(_wanted(config, modules))

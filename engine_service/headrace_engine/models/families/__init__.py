@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 
 from headrace_engine.errors import BadModel, shown
 from headrace_engine.models.families.family import Family
@@ -45,12 +46,15 @@ ARCHITECTURES: Mapping[str, Family] = {name: family for family in _FAMILIES for 
 GGUF_ARCHITECTURES: Mapping[str, Family] = {name: family for family in _FAMILIES for name in family.from_metadata}
 """Families by the name in a GGUF file's `general.architecture`."""
 
+_LONGEST_LIST, _LONGEST_NAME, _NEAR = 400, 64, 4
+"""Characters of a list in a message, and of a name that is compared; names of a list that would be longer."""
+
 
 def family_of(architecture: str, source: str) -> Family:
     """Return the family of an architecture named in a config.
 
     Raises:
-        BadModel: it is unknown; lists those that are supported.
+        BadModel: it is unknown; lists some that are supported.
     """
     return _find(ARCHITECTURES, architecture, source)
 
@@ -67,6 +71,15 @@ def family_of_gguf(architecture: str, source: str) -> Family:
 def _find(families: Mapping[str, Family], architecture: str, source: str) -> Family:
     family = families.get(architecture)
     if family is None:
-        known = ", ".join(sorted(families))
-        raise BadModel(f"{source}: architecture {shown(architecture)} is not supported; supported are {known}")
+        text = f"architecture {shown(architecture)} is not supported; supported are {_listed(families, architecture)}"
+        raise BadModel(f"{source}: {text}")
     return family
+
+
+def _listed(known: Mapping[str, Family], wanted: str) -> str:
+    """Return the names of architectures if they fit into a message, else those that are most like the one wanted."""
+    text = ", ".join(sorted(known))
+    if len(text) <= _LONGEST_LIST:
+        return text
+    near = get_close_matches(wanted[:_LONGEST_NAME], sorted(known), n=_NEAR, cutoff=0)
+    return f"{', '.join(near)} and {len(known) - len(near)} more, which docs/models.md lists"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from headrace_engine.errors import BadModel
 from headrace_engine.models.config_fields import INT32, ConfigFields
 from headrace_engine.models.files import FLOATS, GROUPED, Assembly, StoredTensor
-from headrace_engine.models.layout import GGUF_LAYOUT, HF_LAYOUT, FileLayout, wrong_shape
+from headrace_engine.models.layout import GGUF_LAYOUT, HF_LAYOUT, FileLayout, absent, wrong_shape
 from headrace_engine.models.spec import DecoderSpec, LayerSpec
 
 MAX_LAYERS = 1_000
@@ -128,14 +128,19 @@ def heads_apart(
         joined: name of the tensor in which these stand head by head, without "weight"; {i} is the layer.
 
     Raises:
-        BadModel: it has another shape, or holds neither numbers nor rows that are assembled.
+        BadModel: it is absent, has another shape, or holds neither numbers nor rows that are assembled.
     """
-    found = dict(tensors)
+    found, missing = dict(tensors), []
+    parts = joined.rpartition(".")[0]
     for layer in range(spec.num_layers):
         for kind in ("weight", "bias"):
             name = f"{joined.format(i=layer)}.{kind}"
             if name in found:
                 found |= {each.name: each for each in _of_heads(found.pop(name), spec, source)}
+            elif (kind == "weight" or spec.qkv_bias) and f"{parts.format(i=layer)}.q.{kind}" not in found:
+                missing.append(name)
+    if missing and tensors:
+        raise absent(missing, spec, dict.fromkeys(each.file.name for each in tensors.values()), source)
     return found
 
 

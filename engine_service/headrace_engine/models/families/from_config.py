@@ -116,5 +116,6 @@ def _head_dim(config: ConfigFields, hidden: int, heads: int, default: int | None
         raise config.error("num_attention_heads", f"does not divide hidden_size = {hidden}, and there is no head_dim")
     head_dim = config.integer("head_dim", default or hidden // heads)
     if head_dim % 2:
-        raise config.error("head_dim", f"must be even, not {head_dim}, for rotary embeddings")
+        shared = "" if config.get("head_dim") is not None else f", not hidden_size / num_attention_heads = {head_dim}"
+        raise config.error("head_dim", f"must be even{shared}, for rotary embeddings")
     return head_dim

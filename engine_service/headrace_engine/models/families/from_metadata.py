@@ -85,5 +85,7 @@ def _head_dim(metadata: ConfigFields, hidden: int, heads: int) -> int:
     if metadata.integer("attention.value_length", head_dim) != head_dim:
         raise metadata.error("attention.value_length", f"must equal attention.key_length = {head_dim}")
     if head_dim % 2:
-        raise metadata.error("attention.key_length", f"must be even, not {head_dim}, for rotary embeddings")
+        key = "attention.key_length"
+        shared = "" if metadata.get(key) is not None else f", not embedding_length / head_count = {head_dim}"
+        raise metadata.error(key, f"must be even{shared}, for rotary embeddings")
     return head_dim

@@ -40,9 +40,12 @@ def decoder_with_latents(config: ConfigFields, architecture: str, **options: Any
     """
     for name in ("quantization_config", "compression_config"):
         if (quantized := config.table(name)) is not None:
-            text = "is not supported: heads of this architecture are arranged from numbers, not codes"
+            text = "is not supported: of this architecture unquantized checkpoints are read"
+            text += ", which weight_quant of an install quantizes"
             raise quantized.error("quant_method", text)
     rotating = config.integer("qk_rope_head_dim", maximum=_MOST_ROTATING)
+    if rotating % 2:
+        raise config.error("qk_rope_head_dim", "must be even, for rotary embeddings")
     still = config.integer("qk_nope_head_dim", maximum=_MOST_STILL)
     # What a config may call head_dim is what rotates of a head.
     spec = decoder_from_config(config.replacing({"head_dim": rotating}), architecture, **options)
@@ -58,25 +61,29 @@ def decoder_with_latents(config: ConfigFields, architecture: str, **options: Any
         raise config.error("q_lora_rank", "must be a number, or null where queries have no latent")
     query_rank = None if config.get("q_lora_rank") is None else config.integer("q_lora_rank")
     has_bias = config.flag("attention_bias", False)
+    scale, scaled_by = _score_scale(config, spec, head_dim)
     return replace(
         spec,
         head_dim=head_dim,
-        attention_scale=_score_scale(config, spec, head_dim),
+        attention_scale=scale,
         qkv_bias=has_bias,
         output_bias=has_bias,
-        latent=LatentSpec(config.integer("kv_lora_rank"), query_rank, _EPS, values),
+        latent=LatentSpec(config.integer("kv_lora_rank"), query_rank, _EPS, values, scaled_by),
     )
 
 
-def _score_scale(config: ConfigFields, spec: DecoderSpec, head_dim: int) -> float | None:
-    """Return the factor of products of queries and keys if YaRN adds the square of its own; None: it does not."""
+def _score_scale(config: ConfigFields, spec: DecoderSpec, head_dim: int) -> tuple[float | None, str]:
+    """Return the factor of products of queries and keys if YaRN adds the square of its own, and the field that says so.
+
+    None and "": it does not.
+    """
     scaling = scaling_table(config)
     if scaling is None or not scaling.get("mscale_all_dim") or (kind := scaling_type(scaling)) == "default":
-        return None
+        return None, ""
     if kind != "yarn":
         raise scaling.error("mscale_all_dim", f"is not supported with {scaling_type_name(scaling)} = {kind!r}")
     more = yarn_attention_factor(spec.ropes[0].factor, yarn_scale(scaling, "mscale_all_dim"))
-    return float(head_dim**-0.5 * more * more)
+    return float(head_dim**-0.5 * more * more), scaling.described("mscale_all_dim")
 
 
 def latents_from_metadata(metadata: ConfigFields, architecture: str, hints: GgufHints) -> DecoderSpec:
@@ -97,8 +104,10 @@ def latents_from_metadata(metadata: ConfigFields, architecture: str, hints: Gguf
     # Cosines and sines have no factor, if scores do.
     plain = metadata.replacing({**same, _LOG_MULTIPLIER: None if scale is None else 1.0})
     spec = decoder_from_metadata(plain, architecture, hints, partial=True)
-    latent = LatentSpec(rank, query_rank, _EPS, values)
-    return replace(spec, latent=latent, attention_scale=_gguf_score_scale(metadata, spec, scale))
+    score_scale = _gguf_score_scale(metadata, spec, scale)
+    scaled_by = "" if score_scale is None else metadata.described(_LOG_MULTIPLIER)
+    latent = LatentSpec(rank, query_rank, _EPS, values, scaled_by)
+    return replace(spec, latent=latent, attention_scale=score_scale)
 
 
 def _gguf_sizes(metadata: ConfigFields, heads: int, rotating: int, rank: int) -> tuple[int, int]:

@@ -61,6 +61,7 @@ LATENT_NAMES: Mapping[str, str] = {
     "k_shared": f"{_HF.prefix}kv_a_proj_with_mqa.weight",
     "latent_norm": f"{_HF.prefix}kv_a_layernorm.weight",
     **_HF.own(),
+    "o_bias": f"{_HF.prefix}{_HF.o}.bias",
 }
 """Names of Hugging Face checkpoints, once heads are arranged."""
 
@@ -72,6 +73,7 @@ LATENT_GGUF_NAMES: Mapping[str, str] = {
     "k_shared": f"{_GGUF.prefix}kv_a_mqa.weight",
     "latent_norm": f"{_GGUF.prefix}kv_a_norm.weight",
     **_GGUF.own(),
+    "o_bias": f"{_GGUF.prefix}{_GGUF.o}.bias",
 }
 """Names in GGUF files, once heads are arranged."""
 
@@ -97,10 +99,8 @@ def _all_arranged(
     for layer in range(spec.num_layers):
         prefix = files.prefix.format(i=layer)
         shapes = {f"{prefix}{name}.weight": held for name, held in _shapes(spec, files, found, prefix).items()}
-        bias = f"{prefix}{files.o}.bias"
-        raw = [name for name in (*shapes, *((bias,) if spec.output_bias else ())) if name in found]
-        made = (*files.own().values(), f"{files.prefix}o_heads.bias")
-        arranged = [name for name in (each.format(i=layer) for each in made) if name in found]
+        raw = [name for name in shapes if name in found]
+        arranged = [name for name in (each.format(i=layer) for each in files.own().values()) if name in found]
         if raw and arranged:
             text = (
                 f"stands beside {arranged[0]}: heads of a layer may be those of other programs, or arranged, not both"
@@ -114,9 +114,6 @@ def _all_arranged(
             tensor = found.pop(file_name)
             _check(tensor, shape, spec, source, files.storages)
             found |= {each.name: each for each in _arranged(spec, tensor, part, prefix)}
-        if bias in raw:
-            name = f"{prefix}o_heads.bias"
-            found[name] = replace(found.pop(bias), name=name)
     return found
 
 

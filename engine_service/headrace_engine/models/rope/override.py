@@ -33,9 +33,9 @@ def apply_rope_scaling(spec: DecoderSpec, scaling: RopeScaling) -> DecoderSpec:
     _check_unused(kind, scaling)
     if kind is RopeScalingType.MODEL:
         return spec
-    if spec.latent is not None and spec.attention_scale is not None:
-        why = "mscale_all_dim of the model's own scaling scales its scores too"
-        text = f"of type {kind} is not supported: {why}; leave it unset"
+    if spec.latent is not None and spec.latent.scores_scaled_by:
+        why = f"{spec.latent.scores_scaled_by} of its own scaling scales its scores of attention too"
+        text = f"of type {kind} is not supported for this model: {why}; leave config.rope_scaling unset"
         raise InvalidArgument.unsupported("config.rope_scaling", text)
     factor = _required_factor(kind, scaling)
     rope = _overridden(spec, kind, scaling, factor)

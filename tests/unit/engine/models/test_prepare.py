@@ -18,6 +18,7 @@ from headrace_engine.errors import BadModel, HeadraceError, InvalidArgument
 from headrace_engine.model_types import ModelDescription
 from support.engine.rig import Rig
 from support.models.json_files import read_json, write_json
+from support.models.tiny_models import make_tiny_family
 
 OFFLINE = EngineOptions(allow_hub=False)
 
@@ -105,6 +106,14 @@ class TestPrepare:
         error = refused(model_path, InvalidArgument, max_length=513)
         assert "max_length = 513 exceeds the model's maximum of 512 tokens" in error.message
         assert "rope_scaling" in error.message
+
+    def test_no_scaling_is_proposed_where_none_is_taken(self, tmp_path: Path) -> None:
+        path = make_tiny_family(tmp_path / "model", "deepseek2")
+        error = refused(path, InvalidArgument, max_length=10**6)
+        assert "max_length = 1000000 exceeds the model's maximum of" in error.message
+        assert error.message.endswith(" tokens")
+        scaling = RopeScaling(RopeScalingType.YARN, factor=80.0)
+        assert "mscale_all_dim = " in refused(path, InvalidArgument, rope_scaling=scaling).message
 
     def test_rope_scaling_stretches_it_as_far_as_its_factor(self, model_path: Path) -> None:
         scaling = RopeScaling(RopeScalingType.LINEAR, factor=2.0)

@@ -233,7 +233,21 @@ def test_latent_attention_is_not_adapted_but_mlps_are(tmp_path: Path) -> None:
         words = "is no module of this model that adapters can change; these are: gate_proj, up_proj, down_proj"
         message = refusal(make_tiny_adapter(tmp_path / name, model, target_modules=[name]), spec)
         assert name in message
-        assert words in message
+        assert f"{words}; none of latent attention, whose heads lie otherwise" in message
+
+
+@pytest.mark.parametrize("module", ["experts.0.gate_proj", "shared_experts.gate_proj"])
+def test_the_layers_of_what_adapters_change_are_named(module: str, tmp_path: Path) -> None:
+    """Those of dense layers; a matrix of an expert has the last name of theirs, but is none of them."""
+    model = make_tiny_family(tmp_path / "model", "deepseek3")
+    adapter = make_tiny_adapter(
+        tmp_path / "adapter", model, target_modules=["o_proj"], layers_to_transform=[0], layers_pattern="layers"
+    )
+    dense, other = (f"base_model.model.model.layers.{part}" for part in ("0.self_attn.o_proj", f"1.mlp.{module}"))
+    rename(adapter, lambda name: name.replace(dense, other))
+    message = refusal(adapter, open_model(str(model)).spec)
+    assert f"changes model.layers.1.mlp.{module}, which is no module of this model" in message
+    assert "these are: gate_proj, up_proj, down_proj of layer 0; none of experts, shared ones included" in message
 
 
 def test_files_that_are_not_there_are_named(adapter: Path, model: Path, spec: DecoderSpec, tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (_V3, {**_LATENT, "num_key_value_heads": 2}, "num_key_value_heads = 2 is not supported: 4 heads have keys of"),
     (_V3, {**_LATENT, "v_head_dim": 33}, "v_head_dim = 33 is not supported: it must be at most the size of keys, 32"),
     (_V3, {**_LATENT, "qk_nope_head_dim": 21}, "qk_nope_head_dim = 21 must be even, as qk_rope_head_dim = 12 is"),
-    (_V3, {**_LATENT, "qk_rope_head_dim": 11}, "head_dim = 11"),
+    (_V3, {**_LATENT, "qk_rope_head_dim": 11}, "config.json: qk_rope_head_dim = 11 must be even, for rotary"),
     (_V3, {**_LATENT, "qk_rope_head_dim": 258}, "qk_rope_head_dim = 258 must be an integer from 1 to 256"),
     (_V3, {**_LATENT, "qk_nope_head_dim": 1026}, "qk_nope_head_dim = 1026 must be an integer from 1 to 1024"),
     (_V3, {**_LATENT, "q_lora_rank": ...}, "q_lora_rank is absent and must be a number, or null"),
@@ -119,7 +119,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (
         _V3,
         {**_LATENT, "quantization_config": {"quant_method": "fp8"}},
-        "quantization_config.quant_method = 'fp8' is not supported: heads of this architecture are arranged",
+        "quant_method = 'fp8' is not supported: of this architecture unquantized checkpoints are read, which",
     ),
     (_GLM_LITE, {**_LATENT, "mlp_layer_types": ["dense"] * 4}, "mlp_layer_types = ['dense', 'dense', 'dense', 'dense"),
     (_GLM_LITE, {**_LATENT, "mlp_layer_types": ["moe"] * 4}, "mlp_layer_types = ['moe', 'moe', 'moe', 'moe'] must"),

@@ -92,8 +92,10 @@ def test_weights_are_normalised_as_transformers_reads_it(given: Any, normalised:
 def test_a_scaling_in_the_scores_is_not_replaced(kind: RopeScalingType) -> None:
     """Neither the factor of the model's own scaling nor none at all would be what its scores are scaled by."""
     lite, plain = read("DeepseekV2ForCausalLM", **LITE), read("DeepseekV3ForCausalLM", **MOONLIGHT)
-    with pytest.raises(InvalidArgument, match=f"of type {kind} is not supported: mscale_all_dim") as caught:
+    with pytest.raises(InvalidArgument, match=f"of type {kind} is not supported for this model") as caught:
         apply_rope_scaling(lite, RopeScaling(kind, factor=8))
+    assert "config.json: rope_scaling.mscale_all_dim = 0.707 of its own scaling" in caught.value.message
+    assert caught.value.message.endswith("; leave config.rope_scaling unset")
     assert caught.value.violations[0].field == "config.rope_scaling"
     assert apply_rope_scaling(lite, RopeScaling(RopeScalingType.MODEL)) == lite
     scaled = apply_rope_scaling(plain, RopeScaling(kind, factor=8))
@@ -172,6 +174,16 @@ def test_a_bias_that_the_config_does_not_name_keeps_its_name(tmp_path: Path) -> 
     save_file({**load_file(path / "model.safetensors"), name: torch.zeros(64)}, path / "model.safetensors")
     with pytest.raises(BadModel, match=name):
         open_model(str(path))
+
+
+def test_a_bias_that_is_absent_has_its_name_in_files(tmp_path: Path) -> None:
+    path = make_tiny_family(tmp_path, "deepseek2 biases")
+    biases = {f"model.layers.{layer}.self_attn.o_proj.bias" for layer in range(2)}
+    tensors = load_file(path / "model.safetensors")
+    save_file({name: each for name, each in tensors.items() if name not in biases}, path / "model.safetensors")
+    with pytest.raises(BadModel, match=r"are absent: model\.layers\.0\.self_attn\.o_proj\.bias") as caught:
+        open_model(str(path))
+    assert "heads" not in caught.value.message
 
 
 def test_layers_that_predict_further_ids_are_left_out(tmp_path: Path) -> None:

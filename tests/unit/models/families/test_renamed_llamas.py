@@ -10,6 +10,8 @@ import gguf
 import pytest
 import torch
 from headrace_engine.config import ComputeDtype
+from headrace_engine.errors import BadModel
+from headrace_engine.models.catalogue import open_model
 from safetensors.torch import load_file, save_file
 from support.backends.cpu_sequences import CpuLanes, cpu_model
 from support.backends.torch_sequences import Lanes, load, random_ids, reference
@@ -128,3 +130,13 @@ def test_gguf_files_say_the_same(
     for lanes, lane in zip(both, found, strict=True):
         lanes.greedy([lane], COUNT)
     assert found[0].ids == found[1].ids
+
+
+def test_projections_that_are_absent_have_their_names_in_files(internlm2: Path) -> None:
+    name = "model.layers.1.attention.wqkv.weight"
+    tensors = load_file(internlm2 / "model.safetensors")
+    del tensors[name]
+    save_file(tensors, internlm2 / "model.safetensors")
+    with pytest.raises(BadModel) as caught:
+        open_model(str(internlm2))
+    assert f"1 tensor(s) that InternLM2ForCausalLM of config.json needs are absent: {name}" in caught.value.message
