@@ -288,6 +288,31 @@ def test_every_way_of_marking_calls_may_be_written(calls: str, text: str) -> Non
 @pytest.mark.parametrize(
     ("calls", "text"),
     [
+        ("pythonic", "\n[time()]"),
+        ("pythonic", " \t\r\n\x1c[time()]"),
+        ("pythonic", "\n<|python_start|>[time()]"),
+        ("pythonic", "<|python_start|>\n[time()]<|python_end|>"),
+        ("pythonic", " <|python_tag|>\n\n\n[time()]"),
+        ("pythonic", "<think>so</think>\n\n\n[time()]"),
+        ("llama3_json", '\n\n\n{"name": "time", "parameters": {}}'),
+        ("llama3_json", '\t{"name": "time", "parameters": {}}'),
+        ("llama3_json", '<|python_tag|> {"name": "time", "parameters": {}}'),
+        ("llama3_json", '\n<|python_tag|>\t{"name": "time", "parameters": {}}'),
+    ],
+)
+def test_white_space_may_stand_before_calls_that_are_all(calls: str, text: str) -> None:
+    assert [part[0] for part in parted(calls, text, "think", tools=TOOLS) if isinstance(part, tuple)] == ["time"]
+    for marks in ([], [*CALLS[calls].all_marks, "<think>", "</think>"]):
+        for parallel in (False, True):
+            letters, what = Letters(marks), wanted(calls, parallel=parallel)
+            assert accepts(letters, what, text)
+            assert not accepts(letters, what, text.replace("time", "rm"))
+            assert accepts(letters, what, "\n so [time()]")
+
+
+@pytest.mark.parametrize(
+    ("calls", "text"),
+    [
         ("pythonic", "<|python_start|>[rm(x=1), rm(x=2)]"),
         ("pythonic", " <|python_tag|>\x1c[rm(x=1)]"),
         ("pythonic", "\x1f[rm(x=1)]"),

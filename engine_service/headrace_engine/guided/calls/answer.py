@@ -73,7 +73,7 @@ def _required(rules: Rules, form: CallFormat, layout: Layout, functions: list[Fu
 def _calls(rules: Rules, form: CallFormat, layout: Layout, functions: list[Function], wanted: WantedCalls) -> str:
     calls = calls_after_mark(rules, layout, functions, several=wanted.parallel)
     if not layout.open:
-        return _marked(rules, form, calls)
+        return _marked(rules, form, calls, "", _BETWEEN)
     call = _several(rules, f"{rules.literal(layout.open)} {calls}", wanted)
     # Some models write all calls in one section, others each in one of its own.
     sections = [f"{rules.literal(begin)} {_section(rules, call, end)}" for begin, end in form.sections]
@@ -90,19 +90,28 @@ def _section(rules: Rules, calls: str, end: str) -> str:
     return f"{between} {calls} {between} {rules.literal(end)}"
 
 
-def _marked(rules: Rules, form: CallFormat, calls: str) -> str:
-    """Return calls that are the whole text, also between marks."""
-    marked = [
-        f"{rules.literal(begin)} {calls} ({rules.literal(end)})?" if end else f"{rules.literal(begin)} {calls}"
-        for begin, end in form.around
-    ]
-    return rules.rule(" | ".join([calls, *marked]))
+def _marked(rules: Rules, form: CallFormat, calls: str, before: str, within: str) -> str:
+    """Return calls that are the whole text, also between marks.
+
+    Args:
+        before: expression of the white space before them.
+        within: that of the white space after a mark.
+    """
+    marked = [f"{rules.pattern(before)} {calls}" if before else calls]
+    for begin, end in form.around:
+        if rules.is_special(begin):
+            opened = f"{rules.pattern(before)} " if before else ""
+            opened += f"{rules.literal(begin)} {rules.pattern(within)}"
+        else:  # One terminal: free text that goes on as it does would be the longer one, and win.
+            opened = rules.terminal(f"/{before}{literally(begin)}{within}/")
+        marked.append(f"{opened} {calls} ({rules.literal(end)})?" if end else f"{opened} {calls}")
+    return rules.rule(" | ".join(marked))
 
 
 def _optional(rules: Rules, form: CallFormat, layout: Layout, functions: list[Function], wanted: WantedCalls) -> str:
     calls = calls_after_mark(rules, layout, functions, several=wanted.parallel)
     if not layout.open:
-        return f"({_marked(rules, form, calls)} | {_no_calls(rules, form, layout, wanted)})"
+        return f"({_marked(rules, form, calls, _SPACE, _SPACE)} | {_no_calls(rules, form, layout, wanted)})"
     call = _several(rules, f"{rules.literal(layout.open)} {calls}", wanted)
     begins = [begin for begin, _ in form.sections]
     # Free text has no special tokens, which marks may be, nor the letters of such marks, which machines would read.
