@@ -61,7 +61,7 @@ def machine(request: AcceptedRequest, tools: Sequence[Mapping[str, Any]] = (), *
     Args:
         request: the accepted request.
         tools: the request's tools: where a format writes values without quotation marks, these say which are strings.
-        thoughts: part thoughts too; False: they stay in the text.
+        thoughts: part thoughts too; False: they stay in the text, with their marks, and none of their parts is a call.
 
     Raises:
         ValueError: the text of the request lacks the marks: start it with `keep_marks`.
@@ -69,8 +69,7 @@ def machine(request: AcceptedRequest, tools: Sequence[Mapping[str, Any]] = (), *
     form = request.answer_format
     if form is None:
         raise ValueError("the request keeps no marks of calls and thoughts in its text: start it with keep_marks=True")
-    parted = form.thoughts if thoughts else ""
-    return machine_of(form.calls, parted, form.thought_open, tools, or_json=form.or_json)
+    return machine_of(form.calls, form.thoughts, form.thought_open, tools, or_json=form.or_json, shown=not thoughts)
 
 
 def parts(queue: ResultQueue, tools: Sequence[Mapping[str, Any]] = (), *, thoughts: bool = True) -> Iterator[Piece]:

@@ -44,9 +44,10 @@ def parted(
     tools: Sequence[Any] = (),
     size: int = 0,
     or_json: bool = False,
+    shown: bool = False,
 ) -> list[Any]:
     """What the machine of a format finds in a text, in pieces of some size; a call as its name and its arguments."""
-    machine = machine_of(calls, thoughts, opened, tools, or_json=or_json)
+    machine = machine_of(calls, thoughts, opened, tools, or_json=or_json, shown=shown)
     pieces = fed(machine, text, range(size, len(text), size) if size else ())
     found: list[Any] = []
     for piece in pieces:

@@ -340,6 +340,24 @@ def test_no_call_is_written_as_free_text(calls: str, text: str) -> None:
             assert refused is not None
 
 
+@pytest.mark.parametrize(
+    ("calls", "call", "other"),
+    [
+        ("hermes", GOOD, '<tool_call>{"name": "rm", "arguments": {}}</tool_call>'),
+        ("pythonic", "[time()]", "[rm()]"),
+        ("llama3_json", '{"name": "time", "parameters": {}}', '{"name": "rm", "parameters": {}}'),
+    ],
+)
+def test_what_is_thought_calls_nothing_also_where_it_is_shown(calls: str, call: str, other: str) -> None:
+    for opened in (False, True):
+        thought = f"{'' if opened else '<think>'}{other}</think>"
+        what = wanted(calls, required=True, opened=opened)
+        assert accepts(Letters([]), what, f"{thought}\n{call}")
+        for size in (0, 1, 5):
+            found = parted(calls, f"{thought}\n{call}", "think", opened=opened, tools=TOOLS, size=size, shown=True)
+            assert [found[0].rstrip(), *found[1:]] == [thought, ("time", "{}")]
+
+
 def test_what_follows_a_call_without_a_closing_mark_is_text() -> None:
     call, other = '{"name": "time", "arguments": {}}', '{"name": "rm", "arguments": {}}'
     for size in (0, 1):

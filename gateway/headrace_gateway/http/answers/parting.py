@@ -44,7 +44,7 @@ class Parting:
     Args:
         request: the accepted request.
         tools: its tools.
-        thoughts: part thoughts; else they stay in the text.
+        thoughts: part thoughts; else they stay in the text, with their marks.
         prefix: of the ids of calls.
         sequence: its number.
 
@@ -68,9 +68,11 @@ class Parting:
         if self.tools.given and self.tools.mode != "none" and not self._calls:
             text = "are shown by the model's template in no form that is known: name one in tool_parser"
             raise invalid("tools", f"{text} ({', '.join(CALLS)})", "unsupported_value")
-        thoughts = form.thoughts if form is not None and self.thoughts else ""
-        opened, or_json = (False, False) if form is None else (form.thought_open, form.or_json)
-        self._machine = machine_of(self._calls, thoughts, opened, self.tools.given, or_json=or_json)
+        thoughts, opened, or_json = (
+            ("", False, False) if form is None else (form.thoughts, form.thought_open, form.or_json)
+        )
+        shown = not self.thoughts
+        self._machine = machine_of(self._calls, thoughts, opened, self.tools.given, or_json=or_json, shown=shown)
 
     def feed(self, text: str) -> list[Part]:
         """Take more text; return what is certain now."""

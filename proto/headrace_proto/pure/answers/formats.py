@@ -19,6 +19,7 @@ from headrace_proto.pure.answers.machines import (
     among_text,
     calls_or_text,
     whole_text,
+    with_thoughts,
 )
 from headrace_proto.pure.answers.named_calls import EitherCalls, NamedCalls
 from headrace_proto.pure.answers.parameter_calls import ParameterCalls
@@ -169,7 +170,9 @@ THOUGHTS: dict[str, ThoughtStyle] = {
 """Formats of thoughts by name."""
 
 
-def machine_of(calls: str, thoughts: str, opened: bool, tools: Sequence[Any], *, or_json: bool = False) -> Machine:
+def machine_of(
+    calls: str, thoughts: str, opened: bool, tools: Sequence[Any], *, or_json: bool = False, shown: bool = False
+) -> Machine:
     """Return a machine for one answer.
 
     Args:
@@ -178,7 +181,13 @@ def machine_of(calls: str, thoughts: str, opened: bool, tools: Sequence[Any], *,
         opened: the prompt ends with the first mark of a thought.
         tools: tools as the request gives them.
         or_json: it is calls alone, or else JSON alone.
+        shown: thoughts stay in the text, with their marks; none of their parts is a call.
     """
     run = CALLS[calls].reads(tools, or_json=or_json) if calls else all_text
-    parted = thoughts and calls != "harmony"  # Its channels part thoughts from the rest.
-    return TextMachine(after_thoughts(THOUGHTS[thoughts], opened, run) if parted else run)
+    if not thoughts or calls == "harmony":  # Its channels part thoughts from the rest.
+        return TextMachine(run)
+    style = THOUGHTS[thoughts]
+    if not shown:
+        return TextMachine(after_thoughts(style, opened, run))
+    left_out = calls and style.close in CALLS[calls].dropped
+    return TextMachine(with_thoughts(style, opened, run, "" if left_out else style.close))

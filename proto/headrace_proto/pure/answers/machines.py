@@ -114,6 +114,31 @@ def after_thoughts(style: ThoughtStyle, opened: bool, rest: Run) -> Run:
     return run
 
 
+def with_thoughts(style: ThoughtStyle, opened: bool, rest: Run, close: str) -> Run:
+    """Return what reads a thought at the beginning as text, in which there are no calls, and then the rest.
+
+    Args:
+        style: how it is marked.
+        opened: the prompt ends with its first mark.
+        rest: reads the rest.
+        close: what the text has of the mark after it.
+    """
+
+    def run(reader: Reader) -> Steps[None]:
+        yield (yield from reader.space())
+        mark = style.open.rstrip()
+        begun = yield from reader.sees(mark)
+        if begun:
+            yield mark
+        if begun or opened:
+            if (yield from reader.upto([style.close], as_text)) < 0:
+                return
+            yield close
+        yield from rest(reader)
+
+    return run
+
+
 def among_text(begin: str, close: str, sections: Sequence[tuple[str, str]], dropped: Sequence[str], call: Call) -> Run:
     """Return what reads calls among text.
 

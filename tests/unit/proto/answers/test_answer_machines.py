@@ -36,7 +36,8 @@ def test_pieces_of_the_text_do_not_matter(name: str, data: st.DataObject) -> Non
     thoughts = data.draw(st.sampled_from(["", *THOUGHTS]))
     opened = bool(thoughts) and data.draw(st.booleans())
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)))))
-    new = partial(machine_of, name, thoughts, opened, TOOLS, or_json=data.draw(st.booleans()))
+    or_json, shown = data.draw(st.booleans()), data.draw(st.booleans())
+    new = partial(machine_of, name, thoughts, opened, TOOLS, or_json=or_json, shown=shown)
     whole = fed(new(), text)
     assert fed(new(), text, cuts) == whole
     assert fed(new(), text, range(1, len(text))) == whole
@@ -162,3 +163,15 @@ def test_a_text_is_read_once(name: str) -> None:
             for _ in range(200):
                 machine.feed(scrap * 100)
             assert len(machine._reader.text) < 10_000  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("size", [0, 1, 5])
+def test_thoughts_that_are_shown_keep_their_marks(size: int) -> None:
+    for style in THOUGHTS:
+        whole = f"\n{THOUGHTS[style].open}So <it> is.{THOUGHTS[style].close}\n\nWell."
+        for text in (whole, f" {whole[:20]}", "So", whole.replace(THOUGHTS[style].open, "So ")):
+            assert parted("hermes", text, style, size=size, shown=True) == [text]
+        for text in (whole, "So <it>", f"So{THOUGHTS[style].close} Well."):
+            assert parted("", text, style, opened=True, size=size, shown=True) == [text]
+    hidden = "Here are my reasoning steps:\nSo.[BEGIN FINAL RESPONSE]Well.[END FINAL RESPONSE]"
+    assert parted("apriel", hidden, "apriel", size=size, shown=True) == ["Here are my reasoning steps:\nSo.Well."]
