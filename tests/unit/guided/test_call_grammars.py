@@ -363,6 +363,8 @@ def test_what_follows_a_call_without_a_closing_mark_is_text() -> None:
     for size in (0, 1):
         found = parted("gigachat", f"<|function_call|>{call}, {other}", tools=TOOLS, size=size)
         assert found == [("time", "{}"), f", {other}"]
+        found = parted("gigachat", f"<|function_call|>[{call}, {other}] so", tools=TOOLS, size=size)
+        assert found == [("time", "{}"), ("rm", "{}"), " so"]
 
 
 def test_a_closing_mark_without_its_opening_one_is_text() -> None:

@@ -48,7 +48,7 @@ class JsonCalls:
             if not found:
                 return called
             called = True
-            if self.open and not self.close and not self.listed:  # What comes after it is text.
+            if self.open and not self.close and not self.listed and not listed:  # What comes after it is text.
                 break
             reader.keep()
             yield from reader.space()
