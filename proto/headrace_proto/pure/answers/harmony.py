@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from headrace_proto.pure.answers.json_text import stream_value
 from headrace_proto.pure.answers.pieces import Arguments, CallBegin, Piece, Steps, Thought
 from headrace_proto.pure.answers.reader import Reader, as_text
 
@@ -38,6 +39,9 @@ def read(reader: Reader) -> Steps[None]:
         reader.commit()
         if begin is not None:
             yield begin
+            yield from reader.space()
+            if (yield from reader.peek()) == "{":  # Marks within its strings are parts of these.
+                yield from stream_value(reader)
         if (yield from reader.upto(ENDS, wrap)) == ENDS.index("<|start|>"):
             continue
         yield from reader.space()
