@@ -44,6 +44,8 @@ def test_an_answer_in_the_background_has_warnings(gateway: HttpGateway) -> None:
     for query in ("", "?stream=true"):
         status, later, _ = gateway.ask("GET", f"/v1/responses/{name}{query}")
         assert (status, later[HEADER]) == (200, headers[HEADER])
+    status, cancelled, _ = gateway.ask("POST", f"/v1/responses/{name}/cancel")
+    assert (status, cancelled[HEADER]) == (200, headers[HEADER])
 
 
 def test_without_a_mistake_there_is_no_header(gateway: HttpGateway) -> None:
@@ -72,6 +74,9 @@ def test_a_schema_of_a_tool_is_warned_of_as_its_own(gateway: HttpGateway, thinke
     (warning,) = warned(gateway, "chat/completions", asked)
     assert warning["field"] == "tools"
     assert warning["message"].startswith("tools: format phone is not checked")
+    form = {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}
+    warnings = warned(gateway, "chat/completions", asked | {"tool_choice": "auto", "response_format": form})
+    assert {one["field"] for one in warnings} == {"tools", "response_format"}
 
 
 def test_prompts_that_differ_have_one_entry(gateway: HttpGateway) -> None:

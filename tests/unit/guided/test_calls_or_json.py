@@ -177,3 +177,16 @@ def test_a_schema_beside_calls_is_checked(calls: str) -> None:
     warned = wanted(calls, schema='{"type": "string", "format": "colour"}')
     letters = Letters([])
     assert check(Vocabulary(letters, len(letters.pieces)), warned.format()).warnings
+
+
+@pytest.mark.parametrize("calls", ["hermes", "harmony", "qwen3_coder"])
+def test_a_warning_says_of_tools_and_format_which_it_is_about(calls: str) -> None:
+    """Also where both have the same one."""
+    letters, doubtful = Letters([]), {"format": "colour", "type": "string"}
+    parameters = {"properties": {"a": {"type": "array", "items": doubtful}}}
+    tool = json.dumps({"function": {"name": "f", "parameters": parameters}})
+    what = WantedCalls(calls, "", opened=False, tools=(tool,), strict=("f",), schema=json.dumps(doubtful))
+    warnings = check(Vocabulary(letters, len(letters.pieces)), what.format()).warnings
+    ends = [one.partition(": ")[::2] for one in warnings]
+    assert [begin for begin, _ in ends] == ["tools", "json_schema"]
+    assert ends[0][1] == ends[1][1]

@@ -21,6 +21,7 @@ from headrace_engine.engine.text.answers import in_format, of_tools
 from headrace_engine.engine.text.stopping import Decoder
 from headrace_engine.errors import InvalidArgument
 from headrace_engine.generation_config import GenerationConfig
+from headrace_engine.guided.calls.wanted import FORMAT, TOOLS
 from headrace_engine.model_types import EffectiveConfig
 from headrace_engine.request_parts import ResponseFormat
 from headrace_engine.request_types import ConfigWarning, ResumedSequence, StartRequest
@@ -172,13 +173,15 @@ async def _guided(
         if within:
             await prepared.formats.check(requested, party)  # What is wrong with it by itself is told as such.
         raise of_tools(error, beside=requested is not None) from None
-    own = (await prepared.formats.check(requested, party))[1] if within and warnings else ()
-    return verdict, (*(one if one in own else _about_tools(one) for one in warnings), *unreached)
+    return verdict, (*map(_of_its_field, warnings), *unreached)
 
 
-def _about_tools(warning: ConfigWarning) -> ConfigWarning:
-    """Return a warning about a schema in a grammar of calls, of which the request knows as that of a tool."""
-    return ConfigWarning("chat.tools", f"tools{warning.message.removeprefix('json_schema')}")
+def _of_its_field(warning: ConfigWarning) -> ConfigWarning:
+    """Return a warning about a grammar of calls with the field that it is about."""
+    if warning.message.startswith(FORMAT):
+        return warning
+    begin = "" if warning.message.startswith(TOOLS) else f"{TOOLS}, in the grammar of calls: "
+    return ConfigWarning("chat.tools", f"{begin}{warning.message}")
 
 
 async def _unreached(prepared: Prepared, requested: ResponseFormat, party: str) -> tuple[ConfigWarning, ...]:

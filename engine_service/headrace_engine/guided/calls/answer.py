@@ -12,7 +12,7 @@ from headrace_proto.pure.answers.literal_calls import LiteralCalls
 from headrace_engine.guided.calls.bodies import arguments, calls_after_mark
 from headrace_engine.guided.calls.lark import Rules, literally
 from headrace_engine.guided.calls.names import check_name
-from headrace_engine.guided.calls.wanted import Function, WantedCalls
+from headrace_engine.guided.calls.wanted import FORMAT, TOOLS, Function, WantedCalls
 from headrace_engine.guided.refusal import refused
 
 _BETWEEN = r"[ \n]{0,2}"
@@ -30,7 +30,7 @@ def grammar_of_calls(wanted: WantedCalls, specials: Mapping[str, int]) -> tuple[
     Raises:
         InvalidArgument: BAD_RESPONSE_FORMAT.
     """
-    rules, functions, form = Rules(specials), wanted.functions(), CALLS[wanted.calls]
+    rules, functions, form = Rules(specials, TOOLS), wanted.functions(), CALLS[wanted.calls]
     _check(form, wanted)
     for one in functions:
         check_name(wanted.calls, one)
@@ -39,7 +39,7 @@ def grammar_of_calls(wanted: WantedCalls, specials: Mapping[str, int]) -> tuple[
     elif wanted.schema is not None:
         calls = _calls(rules, form, form.layout, functions, wanted)
         # Both may come after white space, which so decides for neither.
-        start = f"{rules.pattern(_BETWEEN)} ({calls} | {rules.schema(wanted.schema)})"
+        start = f"{rules.pattern(_BETWEEN)} ({calls} | {rules.schema(wanted.schema, FORMAT)})"
     else:
         answer = _required if wanted.required else _optional
         start = f"{_thought(rules, wanted)} {answer(rules, form, form.layout, functions, wanted)}"
@@ -149,7 +149,7 @@ def _harmony(rules: Rules, wanted: WantedCalls, functions: list[Function]) -> st
     ]
     call = " | ".join(calls)
     if wanted.schema is not None:
-        return f"{call} | {rules.literal(FINAL)} {rules.schema(wanted.schema)}"
+        return f"{call} | {rules.literal(FINAL)} {rules.schema(wanted.schema, FORMAT)}"
     if wanted.required:
         return f"({message})* ({call})"
     said = f"{rules.literal('<|channel|>commentary<|message|>')} {rules.upto('<|end|>', ENDS)}"

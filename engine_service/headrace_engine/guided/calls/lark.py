@@ -21,6 +21,9 @@ JSON_OPTIONS: JsonCompileOptions = {
 }
 """How JSON may be written. White space between two tokens is bounded: models fill an unbounded one forever."""
 
+_SCHEMA = "json_schema"
+"""What warnings about schemas begin with."""
+
 _MAX_LENGTH = 1 << 20
 """Maximum characters of a grammar's rules."""
 
@@ -36,13 +39,14 @@ class Rules:
 
     Args:
         specials: the ids of special tokens, by their text: no other text can be one.
+        schemas: what warnings call its schemas.
 
     Attributes:
         warnings: likely mistakes in its schemas.
     """
 
-    def __init__(self, specials: Mapping[str, int]) -> None:
-        self._specials = specials
+    def __init__(self, specials: Mapping[str, int], schemas: str = _SCHEMA) -> None:
+        self._specials, self._schemas = specials, schemas
         self._pattern = re.compile("|".join(map(re.escape, sorted(filter(None, specials), key=len, reverse=True))))
         self._rules: dict[str, str] = {}
         self._names: dict[tuple[str, str], str] = {}
@@ -54,9 +58,14 @@ class Rules:
         lines = ["%llguidance {}", f"start: {start}", *(f"{name}: {body}" for name, body in self._rules.items())]
         return "\n".join(lines)
 
-    def warn(self, warnings: Sequence[str]) -> None:
-        """Note likely mistakes in a schema."""
-        self.warnings += [one for one in warnings if one not in self.warnings]
+    def warn(self, warnings: Sequence[str], called: str = "") -> None:
+        """Note likely mistakes in a schema.
+
+        Args:
+            called: what they call it; "": as others.
+        """
+        renamed = [re.sub(rf"^{_SCHEMA}\b", lambda _: called or self._schemas, one) for one in warnings]
+        self.warnings += [one for one in renamed if one not in self.warnings]
 
     def rule(self, body: str) -> str:
         """Return the name of a rule."""
@@ -150,14 +159,17 @@ class Rules:
         """Return JSON that satisfies a schema. Raises InvalidArgument as `schema`."""
         return self.schema(json.dumps(schema))
 
-    def schema(self, text: str) -> str:
+    def schema(self, text: str, called: str = "") -> str:
         """Return JSON that satisfies a schema.
+
+        Args:
+            called: what warnings call it; "": as others.
 
         Raises:
             InvalidArgument: BAD_RESPONSE_FORMAT: it is no schema, or cannot be satisfied.
         """
         read, warnings = read_schema(self._measured(text))
-        self.warn(warnings)
+        self.warn(warnings, called)
         return self.rule("%json " + json.dumps({**json.loads(read), "x-guidance": JSON_OPTIONS}))
 
     def is_special(self, mark: str) -> bool:

@@ -11,6 +11,9 @@ from headrace_proto.pure.strict_json import BadJson, read_json
 from headrace_engine.guided.refusal import refused
 from headrace_engine.request_parts import ResponseFormat, ResponseFormatKind
 
+TOOLS, FORMAT = "tools", "json_schema"
+"""What warnings call schemas of tools, and that of a response format."""
+
 
 @dataclass(frozen=True)
 class WantedCalls:
@@ -56,7 +59,8 @@ class WantedCalls:
         Raises:
             InvalidArgument: a tool is no function, or a name is of none.
         """
-        known = {one.name: one for number, tool in enumerate(self.tools) for one in [_function(number, tool, self)]}
+        strict = set(self.strict)
+        known = {one.name: one for number, tool in enumerate(self.tools) for one in [_function(number, tool, strict)]}
         for name in (*self.names, *self.strict):
             if name not in known:
                 raise refused(f'names "{name[:64]}", which is none of the tools')
@@ -76,7 +80,7 @@ class Function:
     strict: bool
 
 
-def _function(number: int, text: str, wanted: WantedCalls) -> Function:
+def _function(number: int, text: str, strict: set[str]) -> Function:
     try:
         tool = read_json(text)
     except BadJson as error:
@@ -88,4 +92,4 @@ def _function(number: int, text: str, wanted: WantedCalls) -> Function:
     parameters = function.get("parameters")
     if parameters is not None and not isinstance(parameters, dict):
         raise refused(f"tools[{number}].function.parameters is no schema")
-    return Function(name, parameters or {}, name in wanted.strict)
+    return Function(name, parameters or {}, name in strict)
