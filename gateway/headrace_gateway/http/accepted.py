@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
@@ -19,7 +20,9 @@ _MAX_BYTES = 2048
 """Maximum bytes of the warnings in the header, besides the last one: proxies take headers of some 4 KiB in all."""
 
 _MAX_MESSAGE = 512
-"""Maximum bytes of one message there."""
+"""Maximum bytes of one message there, besides the number of others like it."""
+
+_NUMBER = re.compile(r"\d+")
 
 
 def headers_of(
@@ -37,27 +40,28 @@ def headers_of(
     return found | {WARNINGS: _written(warnings)} if warnings else found
 
 
-def _told(requests: list[tuple[AcceptedRequest, Mapping[str, str]]]) -> list[tuple[str, str]]:
-    """Return the fields and messages of the first warnings of each field; one says how many more there are."""
+def _told(requests: list[tuple[AcceptedRequest, Mapping[str, str]]]) -> list[tuple[str, str, int]]:
+    """Return fields and messages, of those of several prompts that differ in numbers alone the first, and how often."""
     told: dict[tuple[str, str], None] = {}
-    more: Counter[str] = Counter()
+    more: Counter[tuple[str, str]] = Counter()
     for accepted, names in requests:
         found = [named(warning.field, warning.message, names) for warning in accepted.warnings]
-        known = {field for field, _ in told}
-        more.update({field for field, message in found if field in known and (field, message) not in told})
-        told |= dict.fromkeys(one for one in found if one[0] not in known)
-    counted = [(field, message, more.pop(field, 0)) for field, message in told]
-    return [
-        (field, f"{text} (and {count} more like it of other prompts)" if count else text)
-        for field, text, count in counted
-    ]
+        known = set(map(_kind, told))
+        more.update({_kind(one) for one in found if _kind(one) in known and one not in told})
+        told |= dict.fromkeys(one for one in found if _kind(one) not in known)
+    return [(*one, more.pop(_kind(one), 0)) for one in told]
 
 
-def _written(warnings: list[tuple[str, str]]) -> str:
+def _kind(warning: tuple[str, str]) -> tuple[str, str]:
+    field, message = warning
+    return field, _NUMBER.sub("", message)
+
+
+def _written(warnings: list[tuple[str, str, int]]) -> str:
     """Return warnings as a list in JSON, in ASCII; the last one counts those that there is no room for."""
     entries: list[str] = []
     room = _MAX_BYTES
-    for entry in (_entry(field, message) for field, message in warnings):
+    for entry in (_entry(*warning) for warning in warnings):
         if len(entry) <= room:
             room -= len(entry)
             entries.append(entry)
@@ -66,12 +70,14 @@ def _written(warnings: list[tuple[str, str]]) -> str:
     return f"[{','.join(entries)}]"
 
 
-def _entry(field: str, message: str) -> str:
+def _entry(field: str, message: str, more: int) -> str:
     """Return one warning; of a message that is too long the beginning, and a sign of that."""
-    sizes = accumulate(len(json.dumps(one)) - 2 for one in message)
+    sizes = accumulate(len(_encoded(one)) - 2 for one in message[: _MAX_MESSAGE + 1])
     kept = sum(size <= _MAX_MESSAGE for size in sizes)
-    return _encoded({"field": field, "message": message if kept == len(message) else f"{message[:kept]}\u2026"})
+    text = message if kept == len(message) else f"{message[:kept]}\u2026"
+    return _encoded({"field": field, "message": f"{text} (and {more} more like it of other prompts)" if more else text})
 
 
-def _encoded(content: dict[str, Any]) -> str:
-    return json.dumps(content, separators=(",", ":"))
+def _encoded(content: Any) -> str:
+    """Return JSON that a header can have: besides what JSON escapes, it may not have DEL."""
+    return json.dumps(content, separators=(",", ":")).replace("\x7f", r"\u007f")
