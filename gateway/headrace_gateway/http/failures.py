@@ -83,7 +83,8 @@ def failure_of(error: HeadraceError, names: Mapping[str, str]) -> Failure:
     Args:
         error: the client's error.
         names: what the API calls the fields of the wire contract, by their paths there. One with `[]` is what parts of
-            a list are called, with their indices where the name has `[]` again; `messages[]` is for all parts of any.
+            a list are called, with their indices where the name has `[]` again; `messages[]` is for all parts of any,
+            and `messages[0]` for those of the first one.
     """
     code = next((code for kind, code in _STATUSES if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
     if error.reason == "NOT_ALLOWED":
@@ -121,7 +122,9 @@ def named(path: str, message: str, names: Mapping[str, str]) -> tuple[str, str]:
 
 def _name(own: str, names: Mapping[str, str]) -> str:
     stem, rest = re.fullmatch(r"(\w*)(.*)", own, re.DOTALL).groups()  # type: ignore[union-attr]  # It fits all.
-    of_list = (names.get(f"{stem}[]") if rest else None) or names.get(_INDEX.sub("[]", own))
+    index = _INDEX.match(rest)
+    of_list = names.get(f"{stem}{index[0]}") if index is not None else None
+    of_list = of_list or (names.get(f"{stem}[]") if rest else None) or names.get(_INDEX.sub("[]", own))
     if of_list is None:
         return names.get(stem, stem) + rest
     indices = iter(_INDEX.findall(own))

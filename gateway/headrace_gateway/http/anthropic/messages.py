@@ -32,7 +32,7 @@ from headrace_gateway.http.anthropic.events import (
     ToolUseBlock,
     Usage,
 )
-from headrace_gateway.http.anthropic.request import HARMLESS, NAMES, REFUSED, CountRequest, MessageRequest
+from headrace_gateway.http.anthropic.request import HARMLESS, REFUSED, CountRequest, MessageRequest
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import failure_of
 from headrace_gateway.http.generation import Generations, Text, read_all
@@ -60,7 +60,7 @@ class Messages:
     async def create(self, exchange: Exchange) -> None:
         """Answer one conversation."""
         request = await exchange.read(MessageRequest, HARMLESS, REFUSED)
-        started = self._generations.started(request.model, request.prompt(), request.config(), NAMES)
+        started = self._generations.started(request.model, request.prompt(), request.config(), request.names())
         async with exchange.attended(), started as queue:
             answering = _Answering(exchange, request, queue)
             await (answering.stream() if request.stream else answering.whole())
@@ -74,7 +74,7 @@ class Messages:
                 model = await self._generations.model_of(request.model)
                 found = await self._generations.client.tokenize(model, **request.prompt())
             except HeadraceError as error:
-                raise failure_of(error, NAMES) from None
+                raise failure_of(error, request.names()) from None
             await exchange.answer(TokenCount(len(found.ids)))
 
 
@@ -83,7 +83,7 @@ class _Answering:
 
     def __init__(self, exchange: Exchange, request: MessageRequest, queue: AsyncResultQueue) -> None:
         self._exchange, self._request, self._queue = exchange, request, queue
-        self._headers = headers_of([(queue.request, NAMES)], "request-id")
+        self._headers = headers_of([(queue.request, request.names())], "request-id")
         self._parting = Parting(queue.request, request.wanted_tools(), request.thinks, "toolu_")
         self._index = -1  # Of the block in progress.
         self._block: Part | None = None  # One like it.

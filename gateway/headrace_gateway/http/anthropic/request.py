@@ -91,6 +91,10 @@ class CountRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         """Return the response format; None: free text. Raises Failure as `OutputConfig.response_format`."""
         return None if self.output_config is None else self.output_config.response_format()
 
+    def names(self) -> dict[str, str]:
+        """Return what this request calls fields of the wire contract."""
+        return NAMES if self.system is None else NAMES | {"messages[0]": "system"}
+
     def prompt(self) -> dict[str, Any]:
         """Return the prompt. A last message of the assistant is continued.
 

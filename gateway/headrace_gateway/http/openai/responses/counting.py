@@ -11,7 +11,7 @@ from headrace.errors import HeadraceError
 from headrace_gateway.http.exchange import Exchange
 from headrace_gateway.http.failures import failure_of
 from headrace_gateway.http.generation import Generations
-from headrace_gateway.http.openai.responses.request import HARMLESS, NAMES, REFUSED, CountRequest
+from headrace_gateway.http.openai.responses.request import HARMLESS, REFUSED, CountRequest
 
 
 class InputTokens(msgspec.Struct):
@@ -43,5 +43,5 @@ class Counting:
                 model = await self._generations.model_of(request.model)
                 found = await self._generations.client.tokenize(model, **prompt)
             except HeadraceError as error:
-                raise failure_of(error, NAMES) from None
+                raise failure_of(error, request.names()) from None
             await exchange.answer(InputTokens(len(found.ids)))

@@ -98,6 +98,10 @@ class CountRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
             return [{"role": "user", "content": self.input}]
         return messages_of(self.input)
 
+    def names(self) -> dict[str, str]:
+        """Return what this request calls fields of the wire contract."""
+        return NAMES if self.instructions is None else NAMES | {"messages[0]": "instructions"}
+
     def prompt(self, before: list[dict[str, Any]]) -> dict[str, Any]:
         """Return the prompt: instructions, the conversation before, and the input."""
         first = [] if self.instructions is None else [{"role": "system", "content": self.instructions}]

@@ -68,7 +68,7 @@ class Responses:
             if request.stored:
                 await self._stored(exchange, request, prompt, config, len(msgspec.json.encode(body)))
                 return
-            async with self._generations.started(request.model, prompt, config, NAMES) as queue:
+            async with self._generations.started(request.model, prompt, config, request.names()) as queue:
                 passing = _Passing(queue, _begun(request, queue.request), request.wanted_tools())
                 await _answer(exchange, request.stream, passing)
 
@@ -95,7 +95,7 @@ class Responses:
                 await self._generations.client.stop_request(source.accepted.handle)
             except HeadraceError as error:
                 raise failure_of(error, NAMES) from None
-            await exchange.answer(await _whole(source))
+            await exchange.answer(await _whole(source), headers=headers_of([(source.accepted, NAMES)]))
 
     async def delete(self, exchange: Exchange) -> None:
         """Forget one."""
@@ -116,7 +116,7 @@ class Responses:
         except BaseException as error:
             self._store.give_back(exchange.caller, size)
             if isinstance(error, HeadraceError):
-                raise failure_of(error, NAMES) from None
+                raise failure_of(error, request.names()) from None
             raise
         conversation = prompt["messages"][0 if request.instructions is None else 1 :]
         followed = Followed(queue, _begun(request, queue.request), conversation, request.wanted_tools())
