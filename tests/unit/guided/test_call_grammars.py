@@ -424,6 +424,16 @@ def test_marks_around_free_text_may_be_special_tokens(calls: str, text: str) -> 
     assert parted(calls, text, tools=TOOLS) == ["Well.", ("time", "{}")]
 
 
+@pytest.mark.parametrize("calls", ["kimi_k2", "deepseek_v31", "deepseek_dsml", "seed_oss"])
+def test_no_mark_of_a_section_is_spelled_in_free_text(calls: str) -> None:
+    letters = Letters([*CALLS[calls].all_marks])
+    for mark in (mark for pair in CALLS[calls].sections for mark in pair):
+        for parallel in (False, True):
+            following = guide(letters, wanted(calls, parallel=parallel))
+            ids = letters.encode_plain(f"So {mark}")
+            assert not all(one in ids_of(following) and not following.take([one]) for one in ids)
+
+
 def test_the_size_of_tools_is_that_of_their_text() -> None:
     def tool(size: int) -> str:
         head, end = '{"function": {"name": "time"}, "notes": [""', "]}"

@@ -113,9 +113,9 @@ def _optional(rules: Rules, form: CallFormat, layout: Layout, functions: list[Fu
     if not layout.open:
         return f"({_marked(rules, form, calls, _SPACE, _SPACE)} | {_no_calls(rules, form, layout, wanted)})"
     call = _several(rules, f"{rules.literal(layout.open)} {calls}", wanted)
-    begins = [begin for begin, _ in form.sections]
+    around = [mark for pair in form.sections for mark in pair]
     # Free text has no special tokens, which marks may be, nor the letters of such marks, which machines would read.
-    special = [mark for mark in (layout.open, *begins, *form.dropped) if rules.is_special(mark)]
+    special = [mark for mark in (layout.open, *around, *form.dropped) if rules.is_special(mark)]
     sections = [
         f"{rules.upto(begin, special)} {_section(rules, call, end)}" for begin, end in form.sections if begin in special
     ]
